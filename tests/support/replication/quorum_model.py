@@ -1,14 +1,13 @@
 """Random histories of a group without etcd whose operators change options as they like.
 
-Replicas, masters and promotions are a model of one step at a time. What decides is the code itself:
-epochs and quorums, the in-sync set, and the checks of a promotion and of a master that starts again.
-A message is a number; a log is a list of them, and offsets are its indices.
+Replicas, masters and promotions are a model of one step at a time. The code itself decides: epochs
+and quorums, the in-sync set, the checks of a promotion, and those of a master that starts again. A
+message is a number; a log is a list of them, and offsets are its indices.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from dataclasses import replace
 
 from aerobee_broker.config import BrokerOptions

@@ -53,6 +53,10 @@ def test_histories_notice_a_defect(
 ) -> None:
     mutate(monkeypatch)
     with pytest.raises(AssertionError):
-        for seed in range(first_seed, first_seed + 10 * SEEDS):
-            for copies in (3, 4, 5):
-                play(seed, copies, STEPS)
+        play_many(first_seed)
+
+
+def play_many(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 10 * SEEDS):
+        for copies in (3, 4, 5):
+            play(seed, copies, STEPS)

@@ -176,7 +176,7 @@ def test_master_of_a_larger_group_acknowledges_after_its_former_group_knows_that
 
 
 def test_replica_beyond_the_copies_of_its_master_holds_no_acknowledged_message_alone() -> None:
-    """Its own options say that there are four copies, and those of the others that there are three."""
+    """Its own options say that there are four copies, and those of the others three."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         client = await begun(cluster, required=2)

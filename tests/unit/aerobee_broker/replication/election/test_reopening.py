@@ -47,7 +47,7 @@ def reopen_at_next_stream(patch: pytest.MonkeyPatch, own: ReplicaStore) -> None:
         await good_open(self)
 
     def due(self: Preparation) -> bool:
-        return self._own in left or is_due.fget(self)  # type: ignore[attr-defined, no-any-return]
+        return self._own in left or is_due.fget(self)  # type: ignore[attr-defined]
 
     patch.setattr(Preparation, "is_due", property(due))
     patch.setattr(Preparation, "prepare", prepare)

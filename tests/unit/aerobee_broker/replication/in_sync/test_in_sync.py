@@ -156,7 +156,7 @@ def test_replicas_beyond_the_copies_hold_none() -> None:
     beyond.began(ONE, 0, 0)
     beyond.reported(ONE, 0, 0)
     wanted = beyond.next_change(0)
-    assert wanted == {ONE, THREE}
+    assert wanted == frozenset({ONE, THREE})
     beyond.change_ended(wanted)
     assert not beyond.suffices, "of its two copies one counts"
 
