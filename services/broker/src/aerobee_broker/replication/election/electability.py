@@ -195,9 +195,11 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
     """Return whether this replica still has the messages that it confirmed to a master.
 
     This is False for a learner, and for a replica that is copying its log. It is also False for a
-    replica with a new disk that has not followed a master yet.
+    replica with a new disk that has not followed a master yet, and for one that kept only its
+    configuration: its epochs say that something was confirmed, and its log is empty.
     """
-    lacks_log = found.copying and not found.has_its_log
+    is_emptied = found.log.is_empty and found.log.history.settled > 0
+    lacks_log = is_emptied or (found.copying and not found.has_its_log)
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
 
 
