@@ -18,7 +18,7 @@ from fault.replication import scenarios, unclean
 
 
 def promote_whoever_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(manual_failover, "check_enough", lambda found, options: None)
+    patch.setattr(manual_failover, "check_enough", lambda own, others, options: None)
 
 
 def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:

@@ -87,15 +87,20 @@ class SimulatedCluster:
         await self.start_namesrv()
         first = 1 if elected else 0
         for number in range(first, first + count):
-            options = {"namesrvAddr": NAMESRV_ADDRESS, "totalReplicas": count, **common}
+            options: dict[str, Any] = {"totalReplicas": count, **common}
             if elected:
                 options["etcdEndpoints"] = "10.0.2.1:2379"
             elif number:
                 options["brokerRole"] = "SLAVE"
-            node = BrokerNode(self, number, options)
-            self.transport.machines[node.address] = number
-            self.nodes.append(node)
-            node.start()
+            self.add(number, options)
+
+    def add(self, number: int, options: Mapping[str, Any]) -> BrokerNode:
+        """Start another broker of the group."""
+        node = BrokerNode(self, number, {"namesrvAddr": NAMESRV_ADDRESS, **options})
+        self.transport.machines[node.address] = number
+        self.nodes.append(node)
+        node.start()
+        return node
 
     def start_twin(self, of: BrokerNode, disk: SimulatedDisk | None) -> BrokerNode:
         """Start a second process with the brokerId of `of`, on another machine. Its disk is empty,

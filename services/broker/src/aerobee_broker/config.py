@@ -231,6 +231,14 @@ class BrokerOptions(ServerTlsOptions, TraceOptions):
         return self.in_sync_replicas or (2 if self.broker_role == "SYNC_MASTER" else 1)
 
     @property
+    def least_copies(self) -> int:
+        """Return on how many replicas a message is at least that this broker acknowledges."""
+        if not self.is_synchronous:
+            return 1
+        automatic = self.enable_auto_in_sync_replicas
+        return self.min_in_sync_replicas if automatic else self.required_replicas
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Return the delays of the levels 1, 2, … in milliseconds."""
         return parse_delay_levels(self.message_delay_level)

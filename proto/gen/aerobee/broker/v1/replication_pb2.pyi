@@ -37,17 +37,21 @@ class SnapshotEnd(_message.Message):
     def __init__(self, position: _Optional[int] = ...) -> None: ...
 
 class LogEpoch(_message.Message):
-    __slots__ = ("epoch", "store_id", "start_offset")
+    __slots__ = ("epoch", "store_id", "start_offset", "copies", "required")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     store_id: str
     start_offset: int
-    def __init__(self, epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., start_offset: _Optional[int] = ...) -> None: ...
+    copies: int
+    required: int
+    def __init__(self, epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., start_offset: _Optional[int] = ..., copies: _Optional[int] = ..., required: _Optional[int] = ...) -> None: ...
 
 class LogReplica(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "broker_name", "replica_id", "store_id", "epoch", "epochs", "lowest_offset", "end_offset", "confirmed_offset", "file_size", "settings", "build_version", "features", "required_features")
+    __slots__ = ("protocol_version", "cluster", "broker_name", "replica_id", "store_id", "epoch", "epochs", "lowest_offset", "end_offset", "confirmed_offset", "file_size", "settings", "build_version", "features", "required_features", "settled_epoch")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +81,7 @@ class LogReplica(_message.Message):
     BUILD_VERSION_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster: str
     broker_name: str
@@ -92,7 +97,8 @@ class LogReplica(_message.Message):
     build_version: str
     features: _containers.ScalarMap[str, str]
     required_features: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[LogEpoch, _Mapping]]] = ..., lowest_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., file_size: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., build_version: _Optional[str] = ..., features: _Optional[_Mapping[str, str]] = ..., required_features: _Optional[_Iterable[str]] = ...) -> None: ...
+    settled_epoch: int
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[LogEpoch, _Mapping]]] = ..., lowest_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., file_size: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., build_version: _Optional[str] = ..., features: _Optional[_Mapping[str, str]] = ..., required_features: _Optional[_Iterable[str]] = ..., settled_epoch: _Optional[int] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("hello", "report")

@@ -4,9 +4,11 @@ A caller in another process receives the code, not the class.
 
     NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged messages
     LogDamaged         MESSAGE_CORRUPTED      no replica follows before the damaged log is repaired
+    UnrelatedLogs      ILLEGAL_OPERATION      messages of a log of another origin would be hidden
     NotCaughtUp        FLUSH_SLAVE_TIMEOUT    no replica can take over without a loss yet
     NotPromoted        SERVICE_NOT_AVAILABLE  it is not master; the promotion may be retried
     ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    an asynchronous master might lose what it accepts
+    ChangeNotKnown     SLAVE_NOT_AVAILABLE    too few replicas know the master's new options
     NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the same number
 """
 
@@ -35,6 +37,23 @@ class NotElectable(MqError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.ILLEGAL_OPERATION, f"not made master: {reason}", about="brokerId")
+
+
+class UnrelatedLogs(MqError):
+    """Logs of the group have no epoch in common with the log of the replica that is promoted.
+
+    `lost` says for each of these logs what a promotion hides. Their epochs and offsets cannot be
+    compared with those of this replica.
+    """
+
+    def __init__(self, replica: str, reason: str, lost: Sequence[str]) -> None:
+        super().__init__(
+            Code.ILLEGAL_OPERATION,
+            f"not made master: {reason}. No epoch is common to the log of replica {replica} and "
+            f"{', '.join(lost)}: find out which log has the messages that matter, and promote its "
+            "replica; --unclean makes this one master, and hides the messages of the other logs",
+            about="storePathRootDir",
+        )
 
 
 class NotCaughtUp(MqError):
@@ -68,6 +87,24 @@ class ReplicaNotRemoved(MqError):
             "haMaxTimeSlaveNotCatchup, may be elected all the same, and the coordinator that is to "
             "rule that out does not answer; send to another broker, or bring the coordinator back",
             about="haMaxTimeSlaveNotCatchup",
+        )
+
+
+class ChangeNotKnown(MqError):
+    """The options of the master were changed, and too few replicas know that.
+
+    A promotion may still rely on `required` copies, as an earlier master did. `missing` names the
+    other replicas for the operator.
+    """
+
+    def __init__(self, in_sync: int, required: int, missing: str) -> None:
+        super().__init__(
+            Code.SLAVE_NOT_AVAILABLE,
+            f"nothing was stored: inSyncReplicas or totalReplicas was changed, and "
+            f"{required} of the replicas of before must know that; {in_sync} are in sync, "
+            f"without {missing}; bring that replica back, or, if it is gone for good, promote this "
+            "master (aerobee broker promote --unclean)",
+            about="inSyncReplicas",
         )
 
 

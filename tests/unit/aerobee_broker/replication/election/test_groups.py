@@ -597,3 +597,41 @@ def test_a_replica_that_knows_an_epoch_without_its_log_is_not_the_furthest() -> 
         cluster.check_alike(await cluster.settle())
 
     simulate(1, scenario)
+
+
+def test_a_log_of_another_origin_does_not_count_among_those_that_answer() -> None:
+    """An empty disk has begun a log of its own. Its epochs and offsets mean nothing here."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        client = await begun(cluster)
+        master, asked, stranger = cluster.nodes
+        for node in (asked, master):
+            assert await cluster.promote(node) is None
+            await cluster.settle()
+        assert master.epoch_as_master == 2 * PROMOTION_STEP
+        client.address = master.address
+        asked.kill()
+        await client.send("orders", b"acknowledged")
+        master.kill()
+        stranger.kill()
+        stranger.lose_disk()
+        stranger.start()
+        await asyncio.sleep(5)
+        assert await cluster.promote(stranger, unclean=True) is None
+        assert stranger.epoch_as_master == PROMOTION_STEP
+        client.address = stranger.address
+        await client.put_topic("others")
+        asked.start()
+        for restarts in (False, True):
+            if restarts:
+                stranger.kill()
+                stranger.start()
+            await asyncio.sleep(5)
+            refused = await cluster.promote(asked)
+            assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+            assert refused.about == "storePathRootDir"
+        master.start()
+        await until(lambda: cluster.master is master, "it leads again")
+        assert b"acknowledged" in visible_of(master)
+
+    simulate(1, scenario)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from support.replication.in_sync_model import ME, OTHERS, InSyncModel
 
 ONE, TWO, THREE = OTHERS
@@ -118,6 +119,46 @@ def test_the_requirement_falls_to_the_set_only_where_that_is_wanted() -> None:
         synchronous=True, in_sync_replicas=3, auto_in_sync_replicas=True, min_in_sync_replicas=2
     )
     assert not begin(least).set.suffices
+
+
+def test_a_master_meets_the_quorums_of_earlier_masters_once() -> None:
+    rules = replace(SYNC_2, elected=False, before=(Quorum(4, 3), Quorum(4, 1)))
+    model = begin(rules, ONE)
+    assert not model.set.suffices and model.set.unmet == Quorum(4, 3)
+    assert (model.set.acknowledged, model.set.shown) == (0, 0)
+    model = begin(rules, ONE, TWO)
+    assert model.set.suffices and model.set.unmet is None
+    assert (model.set.acknowledged, model.set.shown) == (10, 10)
+    model.end_stream(TWO)
+    model.begin_change()
+    model.end_change(takes_effect=True, answered=True)
+    assert model.set.members == {ME, ONE} and model.set.suffices
+    assert begin(replace(rules, elected=True), ONE).set.suffices, "etcd has the set itself"
+    given_up = begin(rules, ONE).set
+    given_up.give_up_unmet()
+    assert given_up.suffices and given_up.acknowledged == 10
+
+
+def test_an_asynchronous_master_meets_the_quorums_of_earlier_masters_first() -> None:
+    rules = replace(ASYNC, elected=False, before=(Quorum(4, 2),))
+    assert begin(rules).set.acknowledged == 0
+    assert begin(rules, ONE).set.acknowledged == 10
+
+
+def test_replicas_beyond_the_copies_hold_none() -> None:
+    rules = replace(SYNC_2, elected=False, copies=THREE.replica_id)
+    model = begin(rules, ONE)
+    model.follow(THREE)
+    model.copy(THREE, model.end)
+    model.report(THREE)
+    assert [each.learner for each in model.set.followers()] == [False, True]
+    beyond = InSyncSet(THREE, 0, rules)
+    beyond.began(ONE, 0, 0)
+    beyond.reported(ONE, 0, 0)
+    wanted = beyond.next_change(0)
+    assert wanted == frozenset({ONE, THREE})
+    beyond.change_ended(wanted)
+    assert not beyond.suffices, "of its two copies one counts"
 
 
 def test_a_replica_that_joins_is_waited_for_before_the_set_is_written() -> None:

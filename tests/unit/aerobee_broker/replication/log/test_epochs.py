@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.disk import read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import (
     EpochEntry,
     EpochFile,
     EpochHistory,
     promotion_epoch,
 )
-from aerobee_wire.checked_json import encode
+from aerobee_wire.checked_json import decode, encode
 from aerobee_wire.epochs import PROMOTION_STEP
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
@@ -113,6 +115,43 @@ def test_the_file_holds_what_was_saved() -> None:
     assert file.load() == EpochHistory()
     file.save(HISTORY.note(9))
     assert file.load() == HISTORY.note(9)
+
+
+def test_the_file_holds_the_quorums_and_one_of_an_older_version_has_none() -> None:
+    disk = SimulatedDisk(1)
+    history = EpochHistory().begin(1, A, 0, Quorum(3, 2)).settle(1)
+    EpochFile(disk, FILE).save(history)
+    assert EpochFile(disk.after_power_cut(1), FILE).load() == history
+    content = decode(read_file(disk, FILE))
+    del content["settledEpoch"]
+    for entry in content["epochs"]:
+        entry.pop("copies", None)
+        entry.pop("required", None)
+    replace_file(disk, FILE, encode(content))
+    found = EpochFile(disk, FILE).load()
+    assert (found.quorums, found.settled) == ((), 0)
+    assert found.newest_common(history) == EpochEntry(1, A, 0)
+
+
+def test_the_quorums_from_the_newest_settled_epoch_on_count() -> None:
+    history = EpochHistory().begin(1, A, 0, Quorum(3, 3)).begin(2, A, 10, Quorum(3, 2))
+    assert history.quorums == (Quorum(3, 3), Quorum(3, 2))
+    assert not history.can_settle(2, 10) and not history.can_settle(1, 20)
+    assert history.can_settle(2, 11)
+    settled = history.settle(2)
+    assert settled.quorums == (Quorum(3, 2),)
+    later = settled.note(7).begin(9, A, 20, Quorum(3, 3))
+    assert later.quorums == (Quorum(3, 2), Quorum(3, 3))
+    assert not EpochHistory().can_settle(0, 1)
+
+
+def test_a_slave_keeps_the_quorums_that_its_master_does_not_know() -> None:
+    """The master is of an older version."""
+    history = EpochHistory().begin(1, A, 0, Quorum(3, 2))
+    forgotten = [entry._replace(quorum=None) for entry in history.entries]
+    assert history.adopt(forgotten) == history
+    newer = history.adopt([*forgotten, EpochEntry(2, B, 10)])
+    assert newer.quorums == (Quorum(3, 2),)
 
 
 def test_a_saved_history_survives_a_power_cut_at_every_step_of_the_next_save() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerobee_broker.replication.election.metrics import ReplicaMetrics
 from aerobee_broker.replication.in_sync.counts import Reason, ReplicaCounts
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.log.handshake import LogDescription
 from aerobee_broker.replication.log.status import ReplicaStatus, Role, master_status
@@ -41,7 +42,7 @@ def test_a_master_reports_what_each_replica_lacks() -> None:
     assert (never.learner, never.lag_bytes, never.behind_ms) == (True, 100, -1)
 
 
-HISTORY = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(3, "t", 64)), 4)
+HISTORY = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(3, "t", 64, Quorum(3, 2))), 4, 3)
 LOG = LogDescription("c", "b", replica_of(0), HISTORY, 4, 0, 100, 90, 1 << 20, {"key": "value"})
 
 

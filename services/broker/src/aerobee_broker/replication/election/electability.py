@@ -3,6 +3,13 @@
 An acknowledged message is on `required` of `totalReplicas` replicas. So among any totalReplicas -
 required + 1 replicas, at least one has all acknowledged messages. That replica has the longest log
 in the newest epoch that a log has reached.
+
+Both numbers are those of the master that acknowledged. Its replicas have them in their epochs
+(`Quorum`). Replicas may know different masters, so the strictest numbers count. Options of this
+replica count too, because a master of an older version does not report its numbers.
+
+Only logs with a common epoch are compared, or counted: the epochs and offsets of other logs mean
+nothing in this log.
 """
 
 from __future__ import annotations
@@ -10,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.replication.errors import NotElectable
+from aerobee_broker.replication.errors import NotElectable, UnrelatedLogs
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import Reach
 from aerobee_broker.replication.log.handshake import LogDescription, alike_below
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
@@ -83,23 +91,48 @@ def check_whole(
         )
 
 
-def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
-    """Check that enough replicas answer to find all acknowledged messages. Raises NotElectable.
+def related(own: LogDescription, found: Sequence[ReplicaStatus]) -> list[ReplicaStatus]:
+    """Return the replicas whose log has an epoch in common with `own`."""
+    return [each for each in found if alike_below(own, each.log) is not None]
 
-    `found` is this replica and the other replicas that answer. If their options differ, the highest
-    `totalReplicas` counts.
+
+def check_related(own: LogDescription, found: Sequence[ReplicaStatus]) -> None:
+    """Check that no master of another log would be deposed. Raises UnrelatedLogs."""
+    masters = [each for each in found if each.role is Role.MASTER and _hides(own, each)]
+    if masters:
+        reason = "another master would end"
+        raise UnrelatedLogs(str(own.replica), reason, list(map(_lost, masters)))
+
+
+def check_enough(
+    own: ReplicaStatus, others: Sequence[ReplicaStatus], options: BrokerOptions
+) -> None:
+    """Check that enough replicas answer to find all acknowledged messages.
+
+    `own` is this replica, and `others` are the other replicas that answer.
+
+    Raises NotElectable, and UnrelatedLogs if logs of another origin are among those that answer.
     """
-    if options.total_replicas < 2:
+    found = [own, *related(own.log, others)]
+    strictest = _strictest(found, options)
+    if strictest is None:
         raise NotElectable(
             "the master cannot be reached, and totalReplicas does not say how many copies there "
             "are: set it on all replicas, bring the master back, "
             "or give up what only it has (--unclean)"
         )
-    total = max([options.total_replicas, *(each.total_replicas for each in found)])
-    required = _least(options)
+    total, required = strictest
     needed = total - required + 1
-    counted = [each for each in found if _has_what_it_confirmed(each)]
+    counted = [
+        each
+        for each in found
+        if _has_what_it_confirmed(each) and strictest.counts(each.log.replica.replica_id)
+    ]
     if len(counted) < needed:
+        unrelated = [each for each in others if _hides(own.log, each)]
+        if unrelated:
+            reason = f"{len(counted)} of {total} replicas with its log answer, and {needed} must"
+            raise UnrelatedLogs(str(own.log.replica), reason, list(map(_lost, unrelated)))
         names = ", ".join(sorted(str(each.log.replica.replica_id) for each in counted))
         verb = "answers" if len(counted) == 1 else "answer"
         listed = f" ({names})" if names else ""
@@ -110,16 +143,22 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
         )
 
 
-def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) -> bool:
+def knows_of_promotions(
+    own: LogDescription, found: Sequence[ReplicaStatus], options: BrokerOptions
+) -> bool:
     """Return whether `found` would have reported a promotion that this former master missed.
 
     `found` is the list of the other replicas that answer. At least total - required + 1 replicas
     note a promotion (`check_enough`). So at most required - 2 of the other replicas do not know of
-    it.
+    it. The options of this master may have changed since, so its earlier quorums count too.
     """
-    if options.total_replicas < 2 or not options.namesrvs or not options.is_synchronous:
+    if options.total_replicas < 2 or not options.namesrvs:
         return True
-    return sum(map(_has_what_it_confirmed, found)) >= _least(options) - 1
+    quorums = {*own.history.quorums, Quorum(options.total_replicas, options.least_copies)}
+    numbers = [
+        each.log.replica.replica_id for each in related(own, found) if _has_what_it_confirmed(each)
+    ]
+    return all(quorum.is_met_by(numbers, lacking=1) for quorum in quorums)
 
 
 def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
@@ -138,8 +177,12 @@ def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> Rep
 
 
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
-    """Check that the log of no other replica goes further. Raises NotElectable."""
-    furthest = max(others, key=_reach, default=own)
+    """Check that the log of no other replica goes further. Raises NotElectable.
+
+    Logs without an epoch in common cannot be compared, and are left out.
+    """
+    alike = [each for each in others if alike_below(own, each) is not None]
+    furthest = max(alike, key=_reach, default=own)
     if _reach(furthest) > _reach(own):
         number = furthest.replica.replica_id
         raise NotElectable(
@@ -152,9 +195,11 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
     """Return whether this replica still has the messages that it confirmed to a master.
 
     This is False for a learner, and for a replica that is copying its log. It is also False for a
-    replica with a new disk that has not followed a master yet.
+    replica with a new disk that has not followed a master yet, and for one that kept only its
+    configuration: its epochs say that something was confirmed, and its log is empty.
     """
-    lacks_log = found.copying and not found.has_its_log
+    is_emptied = found.log.is_empty and found.log.history.settled > 0
+    lacks_log = is_emptied or (found.copying and not found.has_its_log)
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
 
 
@@ -162,8 +207,22 @@ def _reach(log: LogDescription) -> Reach:
     return log.history.reach(log.end)
 
 
-def _least(options: BrokerOptions) -> int:
-    """Return on how many replicas an acknowledged message is at least."""
-    if options.enable_auto_in_sync_replicas:
-        return options.min_in_sync_replicas
-    return options.required_replicas
+def _strictest(found: Sequence[ReplicaStatus], options: BrokerOptions) -> Quorum | None:
+    """Return the highest number of copies and the lowest requirement, or None if one is unknown."""
+    quorums = [quorum for each in found for quorum in each.log.history.quorums]
+    if min([options.total_replicas, *(each.copies for each in quorums)]) < 2:
+        return None
+    totals = [*(each.total_replicas for each in found), *(each.copies for each in quorums)]
+    required = min([options.least_copies, *(each.required for each in quorums)])
+    return Quorum(max([options.total_replicas, *totals]), required)
+
+
+def _hides(own: LogDescription, found: ReplicaStatus) -> bool:
+    """Return whether the messages of another log are hidden while `own` is that of the master."""
+    return not found.log.is_empty and alike_below(own, found.log) is None
+
+
+def _lost(found: ReplicaStatus) -> str:
+    log, (epoch, end) = found.log, _reach(found.log)
+    role = "the master" if found.role is Role.MASTER else "the log"
+    return f"{role} of replica {log.replica} (epoch {epoch}, bytes {log.lowest} to {end})"

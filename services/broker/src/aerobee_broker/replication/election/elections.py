@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from aerobee_broker.errors import StoreReadOnly
+from aerobee_broker.errors import NotServed, StoreReadOnly
 from aerobee_broker.replication.election.coordinators.candidates import (
     RANK_MS,
     Decision,
@@ -122,6 +122,9 @@ class Elections(Member):
         await super().stop()
 
     def _candidacy(self) -> Candidacy:
+        """Return the present candidacy. Raises NotServed while the store is closed."""
+        if not self._roles.own.is_open:
+            raise self._roles.refusal()
         own, reach = self._roles.own, self._roles.own.reach
         return Candidacy(
             own.replica,
@@ -316,17 +319,17 @@ class Elections(Member):
             seen = await coordinator.read()  # a member may be back
             if seen != view:
                 return None
-            coordinator.announce(self._candidacy())
+            candidacy = self._candidacy()
+            coordinator.announce(candidacy)
             mastership = await coordinator.elect(seen, unclean=True)
         if mastership is not None:
             self._note_elected(mastership.epoch, Reason.UNCLEAN)
-            self._log_given_up(mastership.epoch)
+            self._log_given_up(mastership.epoch, candidacy.end)
         return mastership
 
-    def _log_given_up(self, epoch: int) -> None:
-        own = self._roles.own
-        given_up = self._unclean.given_up(own.store.end_offset, self._clock.monotonic_ms())
-        log_given_up(own, epoch, *given_up)
+    def _log_given_up(self, epoch: int, end: int) -> None:
+        size, reported_ms_ago = self._unclean.given_up(end, self._clock.monotonic_ms())
+        log_given_up(self._roles.own.counts, epoch, end, size, reported_ms_ago)
 
     async def _has_changed(self, coordinator: Coordinator, view: View, within_ms: int) -> bool:
         if within_ms <= 0:
@@ -380,6 +383,7 @@ class Elections(Member):
         me = self._roles.own.replica
         for _ in range(CLAIMS):
             view = await coordinator.read()
+            self.check_finished()
             if not (unclean or self._is_electable(view)):
                 raise NotElectable(not_in_sync(me, self._decide(view).reason))
             handed_over = await self._ask_master(view, me, unclean=unclean)
@@ -391,14 +395,15 @@ class Elections(Member):
                 seen = await coordinator.read()  # the set may have changed while it handed over
                 if seen.master != view.master or not (unclean or self._is_electable(seen)):
                     continue
-                gives_up = not self._is_electable(seen)
-                coordinator.announce(self._candidacy())
+                self.check_finished()  # it may have been reopened, or have cut its log
+                gives_up, candidacy = not self._is_electable(seen), self._candidacy()
+                coordinator.announce(candidacy)
                 mastership = await coordinator.elect(seen, unclean=unclean)
                 if mastership is not None:
                     reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
                     self._note_elected(mastership.epoch, reason)
                     if gives_up:
-                        self._log_given_up(mastership.epoch)
+                        self._log_given_up(mastership.epoch, candidacy.end)
                     self._won = mastership
                     return mastership.epoch, handed_over
         raise NotPromoted("the coordinator's state changes all the time")
@@ -529,16 +534,18 @@ class Elections(Member):
         Return the mastership in a list, or an empty list if the claim fails. The claim is safe even
         if that master still lives.
         """
-        view, me = coordinator.view, self._roles.own.replica
-        if view is None or view.master != master or not view.may_be_elected(self._candidacy()):
+        view, own = coordinator.view, self._roles.own
+        if view is None or view.master != master or not own.is_open:
+            return []
+        if not view.may_be_elected(self._candidacy()):
             return []
         if not self._is_current(view):
             return []
-        if await self._has_changed(coordinator, view, rank(view, me) * RANK_MS):
+        if await self._has_changed(coordinator, view, rank(view, own.replica) * RANK_MS):
             return []
         try:
             mastership = await self._elect(coordinator, view, Reason.PORT_REFUSES)
-        except CoordinatorAway as error:
+        except (CoordinatorAway, NotServed) as error:  # or its store is being reopened
             structlog.get_logger().warning("not_elected", reason=str(error))
             return []
         return [] if mastership is None else [mastership]

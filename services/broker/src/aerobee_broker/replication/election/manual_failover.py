@@ -23,10 +23,12 @@ from aerobee_broker.replication.election.electability import (
     check_electable,
     check_enough,
     check_furthest,
+    check_related,
     check_whole,
     knows_of_promotions,
     lacks_confirmed,
     master_among,
+    related,
 )
 from aerobee_broker.replication.election.masters import GroupAtNameServer, Masters
 from aerobee_broker.replication.election.member import Member
@@ -226,7 +228,7 @@ class ManualFailover(Member):
                 advice="this disk is an older copy, and does not lead: promote another replica",
             )
             return False
-        if knows_of_promotions(found, self._options) and self._waited_for_all(found):
+        if knows_of_promotions(own, found, self._options) and self._waited_for_all(found):
             return True
         if not self._wait_logged:
             answering = [each.log.replica.replica_id for each in found]
@@ -273,20 +275,23 @@ class ManualFailover(Member):
     async def promote(self, *, unclean: bool) -> Promotion:
         async with self._promoting:
             if (promotion := self.as_master()) is not None:
+                if unclean:
+                    await self._give_up_unmet()
                 return promotion
             self.check_finished()
             own = replica_status(self._roles, self._address)
             damaged = list(self._roles.own.store.damage.ranges)
             found = await self._others()
             if not unclean:
+                check_related(own.log, found)
                 check_whole(own.log, damaged, found)
-            master = master_among(found)
+            master = master_among(related(own.log, found))
             if master is not None:
                 check_copies(own, self._options, master)
                 await self.calls.hand_over(master.address, master.log.epoch, own.log.replica)
             elif not unclean:
                 check_electable(own)
-                check_enough([own, *found], self._options)
+                check_enough(own, found, self._options)
                 check_furthest(own.log, [each.log for each in found if not each.learner])
             known_epochs = (each.log.epoch for each in (own, *found))
             epoch = promotion_epoch(max(self._highest_epoch(), *known_epochs))
@@ -296,7 +301,7 @@ class ManualFailover(Member):
             known = {log.replica for log in noted}
             answered = [each for each in found if each.log.replica in known]
             if not unclean and (master is None or master.log.replica not in known):
-                check_enough([own, *answered], self._options)
+                check_enough(own, answered, self._options)
             if not unclean:
                 # Also after a handover: the master accepts messages again if this took too long.
                 whole = {each.log.replica for each in answered if not each.learner}
@@ -305,13 +310,20 @@ class ManualFailover(Member):
                 )
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
-                log_given_up(self._roles.own, epoch, lacks, None)
+                log_given_up(self._roles.own.counts, epoch, own.log.end, lacks, None)
             reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
             self._roles.own.counts.elected(reason)
             self._promoted_to = epoch
             self._promoted.set()
             await self.until_master(epoch)
+            if unclean:
+                await self._give_up_unmet()
         return Promotion(epoch, handed_over=master is not None)
+
+    async def _give_up_unmet(self) -> None:
+        """Accept sends although too few replicas know the options of this master."""
+        if self._roles.master is not None:
+            await self._roles.master.give_up_unmet()
 
     async def _others(self) -> list[ReplicaStatus]:
         """Return the status of each other replica that answers.

@@ -11,6 +11,7 @@ import structlog
 from aerobee_broker.replication.election.coordinators.candidates import RANK_MS, place_among
 from aerobee_broker.replication.election.coordinators.coordinator import View
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync.counts import ReplicaCounts
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 
 UNCLEAN_WAIT_MS = 10_000
@@ -78,19 +79,20 @@ def may_stand(own: ReplicaStore) -> bool:
 
 
 def log_given_up(
-    own: ReplicaStore, epoch: int, size: int | None, reported_ms_ago: int | None
+    counts: ReplicaCounts, epoch: int, end: int, size: int | None, reported_ms_ago: int | None
 ) -> None:
     """Count and log that the new master of `epoch` gives up `size` bytes of other replicas' logs.
 
-    `size` and `reported_ms_ago` are the results of `UncleanElection.given_up`.
+    `end` is the end of its log. `size` and `reported_ms_ago` are the results of
+    `UncleanElection.given_up`.
     """
-    own.counts.gave_up(size or 0)
+    counts.gave_up(size or 0)
     structlog.get_logger().error(
         "elected_unclean",
         epoch=epoch,
         given_up_bytes="unknown" if size is None else size,
         reported_ms_ago=reported_ms_ago,
-        end=own.store.end_offset,
+        end=end,
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync.quorum import Quorum
 
 Members = frozenset[Replica]
 
@@ -42,6 +43,10 @@ class InSyncRules:
     - `elected`: if True, only a replica of the set becomes master. If False, the operator may
       promote any replica. Then `in_sync_replicas` ensures that a replica that answers has all
       acknowledged messages.
+    - `copies`: the number of replicas in a group without etcd. A replica whose number is not below
+      it never joins the set: a promotion does not count it. 1 if there is no such limit.
+    - `before`: the quorums of earlier masters. Until the set has met all of them once, a promotion
+      may still rely on them, so the master acknowledges nothing with fewer replicas.
     - `max_not_caught_up_ms`: a replica that has been behind for longer leaves the set.
     - `join_within_ms`: a replica that was caught up at most this long ago may join.
     - `max_gap`: the master keeps log files for a replica that is at most this many bytes behind.
@@ -52,6 +57,8 @@ class InSyncRules:
     in_sync_replicas: int = 1
     auto_in_sync_replicas: bool = False
     min_in_sync_replicas: int = 1
+    copies: int = 1
+    before: tuple[Quorum, ...] = ()
     max_not_caught_up_ms: int = 2_000
     join_within_ms: int = 500
     max_gap: int = 256 << 20
@@ -97,6 +104,9 @@ class InSyncSet:
         self._joining: Members = frozenset()  # waited for, and not yet written
         self._writing = False
         self._now_ms = NEVER_MS  # the time of the last event
+        # The earlier quorums that the set has not met in this epoch yet.
+        self._unmet = () if rules.elected else rules.before
+        self._look_at_quorums()
 
     # ---- queries ----
 
@@ -133,7 +143,18 @@ class InSyncSet:
 
         If it has not, the master refuses sends.
         """
-        return len(self._certain) >= self.required
+        quorum = Quorum(1 if self._rules.elected else self._rules.copies, self.required)
+        return not self._unmet and quorum.is_met_by(self._numbers())
+
+    @property
+    def unmet(self) -> Quorum | None:
+        """Return the earlier quorum that the set must meet first, or None."""
+        return max(self._unmet, key=lambda each: each.required, default=None)
+
+    def give_up_unmet(self) -> None:
+        """Stop waiting for replicas that know only the quorums of earlier masters."""
+        self._unmet = ()
+        self._advance()
 
     def late(self, now_ms: int) -> list[Replica]:
         """Return the replicas that have been behind for too long to stay in the set.
@@ -197,7 +218,9 @@ class InSyncSet:
         The log of the replica begins at `lowest` and agrees with this log. A `learner` never joins
         the set. A replica has one stream at a time: call `ended` for the previous one first.
         """
-        follower = _Follower(replica, lowest, begin, learner=learner)
+        quorum = Quorum(self._rules.copies, 1)
+        beyond = not self._rules.elected and not quorum.counts(replica.replica_id)
+        follower = _Follower(replica, lowest, begin, learner=learner or beyond)
         if (known := self._followers.get(replica)) is not None:
             follower.take_over(known)
         self._followers[replica] = follower
@@ -293,13 +316,24 @@ class InSyncSet:
         behind_ms = now_ms - follower.caught_up_ms
         return not follower.connected or behind_ms > self._rules.max_not_caught_up_ms
 
+    def _look_at_quorums(self) -> None:
+        """Forget the earlier quorums that the set meets.
+
+        Each member has the entry of this epoch on its disk, so it knows the present quorum.
+        """
+        self._unmet = tuple(each for each in self._unmet if not each.is_met_by(self._numbers()))
+
+    def _numbers(self) -> list[int]:
+        return [each.replica_id for each in self._certain]
+
     def _advance(self) -> None:
+        self._look_at_quorums()
         ends = [self._followers[replica].synced for replica in self.waited_for - {self._me}]
         self.confirmed = max(self.confirmed, min([self._synced, *ends]))
         if self._rules.elected or self.suffices:
             self.shown = max(self.shown, self.confirmed)
         if not self._rules.synchronous:
-            if not self.late(self._now_ms):
+            if self.suffices and not self.late(self._now_ms):
                 self.acknowledged = max(self.acknowledged, self._synced)
         elif self.suffices:
             self.acknowledged = max(self.acknowledged, self.confirmed)

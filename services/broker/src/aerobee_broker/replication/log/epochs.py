@@ -12,6 +12,12 @@ the two ends of that part. So the entries show where logs diverge, without readi
 Epoch 0 is the log as its first master found it, usually empty. Its entry is never dropped, because
 two logs of one origin may share no bytes and no other entry.
 
+An entry of a group without etcd also has the *quorum* of its master: how many copies the messages
+have that it acknowledges. The options of a master may change at each start, so each epoch has its
+own quorum. A slave has the entry on its disk before it confirms anything of that epoch. An epoch is
+*settled* when the master has met the quorum of its predecessors once: from then on, enough replicas
+know its own quorum.
+
 The history is immutable. `EpochFile` keeps it in `config/epochs.json`, and syncs that file before
 anything of a new epoch is written or confirmed. The file has no backup copy, because with an older
 history a replica might confirm an epoch that it has left.
@@ -20,12 +26,13 @@ history a replica might confirm an epoch that it has left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_wire.checked_json import decode, encode
 from aerobee_wire.epochs import PROMOTION_STEP
 
@@ -54,12 +61,18 @@ class EpochEntry(NamedTuple):
 
     `store_id` is the store of the epoch's master; for epoch 0 the store of the first master.
     `start` is the physical offset at which the log ended when that master began; for epoch 0 it is
-    0.
+    0. `quorum` is None if it is unknown: in epoch 0, with etcd, and from an older version.
     """
 
     epoch: int
     store_id: str
     start: int
+    quorum: Quorum | None = None
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """Return the part that is equal in all logs with this epoch."""
+        return self[:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +84,13 @@ class EpochHistory:
     because the earlier epochs have no bytes. A slave copies entries from its master, so an entry
     may begin after the end of the slave's log.
 
-    The replica takes part in no epoch below `highest`. Raises ValueError for invalid entries.
+    The replica takes part in no epoch below `highest`. `settled` is the highest epoch that is known
+    to be settled, or 0. Raises ValueError for invalid entries.
     """
 
     entries: tuple[EpochEntry, ...] = ()
     highest: int = 0
+    settled: int = 0
 
     def __post_init__(self) -> None:
         if self.entries and (self.entries[0].epoch, self.entries[0].start) != (0, 0):
@@ -93,7 +108,22 @@ class EpochHistory:
         """Return the newest epoch, or 0 if this log has had no master."""
         return self.entries[-1].epoch if self.entries else 0
 
-    def begin(self, epoch: int, store_id: str, end: int) -> EpochHistory:
+    @property
+    def quorums(self) -> tuple[Quorum, ...]:
+        """Return the known quorums with which masters may have acknowledged unsettled messages.
+
+        These are the quorums of the newest settled epoch and of all later ones. Replicas that have
+        met the quorum of a settled epoch also have the acknowledged messages of earlier ones.
+        """
+        settled = max(
+            (each.epoch for each in self.entries if each.epoch <= self.settled), default=0
+        )
+        later = (each.quorum for each in self.entries if each.epoch >= settled)
+        return tuple(quorum for quorum in later if quorum is not None)
+
+    def begin(
+        self, epoch: int, store_id: str, end: int, quorum: Quorum | None = None
+    ) -> EpochHistory:
         """Return the history after this replica begins `epoch` as master.
 
         `end` is the end of its log. Raises ValueError if the replica already knows that epoch or a
@@ -102,21 +132,41 @@ class EpochHistory:
         if epoch <= self.highest:
             raise ValueError(f"epoch {epoch} is not above {self.highest}")
         before = self._before(end) or (EpochEntry(0, store_id, 0),)
-        return EpochHistory((*before, EpochEntry(epoch, store_id, end)), epoch)
+        begun = EpochEntry(epoch, store_id, end, quorum)
+        return EpochHistory((*before, begun), epoch, self.settled)
 
     def adopt(self, entries: Iterable[EpochEntry]) -> EpochHistory:
         """Return the history of a replica that follows a master with those entries.
 
         The replica must first cut its log to the part that equals the master's log. The entries of
-        a master are valid for every log that is a prefix of the master's log.
+        a master are valid for every log that is a prefix of the master's log. A master of an older
+        version does not know the quorums, so those that this replica knows stay.
         """
-        adopted = tuple(entries)
+        known = {each.key: each.quorum for each in self.entries}
+        adopted = tuple(
+            each._replace(quorum=each.quorum or known.get(each.key)) for each in entries
+        )
         newest = adopted[-1].epoch if adopted else 0
-        return EpochHistory(adopted, max(self.highest, newest))
+        return replace(self, entries=adopted, highest=max(self.highest, newest))
+
+    def can_settle(self, epoch: int, confirmed: int) -> bool:
+        """Return whether `confirmed` shows that `epoch`, the newest one, is settled.
+
+        `confirmed` is the physical offset below which its master shows the log. A master shows
+        nothing of its epoch before its set has met the quorums of its predecessors.
+        """
+        newest = self.entries[-1] if self.entries else None
+        if newest is None or newest.epoch != epoch or newest.quorum is None:
+            return False
+        return confirmed > newest.start
+
+    def settle(self, epoch: int) -> EpochHistory:
+        """Return the history after `epoch` is known to be settled."""
+        return replace(self, settled=max(self.settled, epoch))
 
     def note(self, epoch: int) -> EpochHistory:
         """Return the history after the replica has learned of `epoch`."""
-        return EpochHistory(self.entries, max(self.highest, epoch))
+        return replace(self, highest=max(self.highest, epoch))
 
     def end_of(self, epoch: int, log_end: int) -> int:
         """Return where an epoch ends in a log that ends at `log_end`. Raises KeyError."""
@@ -139,8 +189,8 @@ class EpochHistory:
 
         Equal entries have the same epoch, store id and start.
         """
-        known = frozenset(other.entries)
-        return next((entry for entry in reversed(self.entries) if entry in known), None)
+        known = {entry.key for entry in other.entries}
+        return next((entry for entry in reversed(self.entries) if entry.key in known), None)
 
     def _before(self, end: int) -> tuple[EpochEntry, ...]:
         return tuple(entry for entry in self.entries if entry.epoch == 0 or entry.start < end)
@@ -183,18 +233,32 @@ class EpochFile:
     def save(self, history: EpochHistory) -> None:
         """Write the history to the file durably."""
         entries = [
-            {"epoch": entry.epoch, "storeId": entry.store_id, "start": entry.start}
+            {
+                "epoch": entry.epoch,
+                "storeId": entry.store_id,
+                "start": entry.start,
+                **({} if entry.quorum is None else entry.quorum._asdict()),
+            }
             for entry in history.entries
         ]
         self._disk.make_directory(self._path.parent)
-        content = {"highestEpoch": history.highest, "epochs": entries}
+        content = {
+            "highestEpoch": history.highest,
+            "settledEpoch": history.settled,
+            "epochs": entries,
+        }
         replace_file(self._disk, self._path, encode(content))
         self.history = history
 
 
 def _history(content: Mapping[str, Any]) -> EpochHistory:
     entries = tuple(
-        EpochEntry(int(entry["epoch"]), str(entry["storeId"]), int(entry["start"]))
+        EpochEntry(
+            int(entry["epoch"]),
+            str(entry["storeId"]),
+            int(entry["start"]),
+            Quorum(int(entry["copies"]), int(entry["required"])) if "required" in entry else None,
+        )
         for entry in content["epochs"]
     )
-    return EpochHistory(entries, int(content["highestEpoch"]))
+    return EpochHistory(entries, int(content["highestEpoch"]), int(content.get("settledEpoch", 0)))

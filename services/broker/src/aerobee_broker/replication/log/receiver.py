@@ -119,6 +119,7 @@ class ReplicationReceiver:
         self._on_arrivals = on_arrivals
         self._on_current = on_current
         self._reported_confirmed: int | None = None  # by the master of this stream
+        self._is_settled = False  # the epoch of this stream
         self._unwritten = asyncio.Event()  # set when something was appended
         self._written = asyncio.Event()  # set when something was written since the last wait
         self._confirmed = asyncio.Event()  # set when the master has reported a confirm offset
@@ -139,7 +140,7 @@ class ReplicationReceiver:
         Raises ReplicaRefused, MasterOutdated, StreamBroken, OSError, and the errors of the store
         and the link.
         """
-        self._reported_confirmed = None
+        self._reported_confirmed, self._is_settled = None, False
         welcome = await self._receive(link)
         if not isinstance(welcome, Welcome):
             raise StreamBroken("the master's first message is not a welcome")
@@ -213,6 +214,7 @@ class ReplicationReceiver:
             self.lowest_of_master, self.end_of_master = chunk.lowest, chunk.end
             store.follower.confirm(chunk.confirmed, self._clock.monotonic_ms())
             self._reported_confirmed = chunk.confirmed
+            await self._look_whether_settled(epoch)
             self._look_whether_current(epoch)
             self._confirmed.set()
 
@@ -251,6 +253,20 @@ class ReplicationReceiver:
         self._look_whether_current(epoch)
         store, time_ms = self._store, self._clock.now_ms()
         await link.send(Report(epoch, store.end_offset, store.flushed_offset, time_ms))
+
+    async def _look_whether_settled(self, epoch: int) -> None:
+        """Note once that the master of `epoch` has confirmed something of this epoch.
+
+        Its set then meets the quorums of all masters before it.
+        """
+        history, confirmed = self._epochs.history, self._reported_confirmed or 0
+        if self._is_settled or history.settled >= epoch or not history.can_settle(epoch, confirmed):
+            return
+        self._is_settled = True
+        try:
+            await self._flusher(partial(self._epochs.change, lambda history: history.settle(epoch)))
+        except OSError as error:  # promotions then need more replicas than necessary
+            structlog.get_logger().warning("epoch_not_settled", epoch=epoch, reason=str(error))
 
     def _look_whether_current(self, epoch: int) -> None:
         confirmed = self._reported_confirmed

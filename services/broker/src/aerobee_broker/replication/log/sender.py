@@ -25,7 +25,12 @@ from isal.isal_zlib import crc32
 from aerobee_broker.commit.commit import Replicas, Watermarks
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import MasterOutdated, MessageCorrupted, StreamBroken, TooFewReplicas
-from aerobee_broker.replication.errors import LogDamaged, NumberInUse, ReplicaNotRemoved
+from aerobee_broker.replication.errors import (
+    ChangeNotKnown,
+    LogDamaged,
+    NumberInUse,
+    ReplicaNotRemoved,
+)
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync.counts import ReplicaWaits
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncSet, Members
@@ -132,7 +137,8 @@ class ReplicationSender(Replicas):
         self.waits.confirmed(in_sync.confirmed, now_ms)
         self._flushed = max(self._flushed, min(in_sync.confirmed, flushed))
         self._visible = max(self._visible, min(in_sync.shown, flushed))
-        settled = in_sync.confirmed if in_sync.is_synchronous else in_sync.acknowledged
+        whole_set = in_sync.is_synchronous or in_sync.unmet is not None
+        settled = in_sync.confirmed if whole_set else in_sync.acknowledged
         return Watermarks(in_sync.acknowledged, settled, self._flushed, self._visible)
 
     def check_sends(self) -> None:
@@ -144,6 +150,8 @@ class ReplicationSender(Replicas):
                 if state.replica not in in_sync.members
             ]
             names = f"replica {', '.join(missing)}" if missing else "any other replica"
+            if in_sync.unmet is not None:
+                raise ChangeNotKnown(len(in_sync.members), in_sync.unmet.required, names)
             raise TooFewReplicas(len(in_sync.members), in_sync.required, names)
         if in_sync.is_unresolved and not in_sync.is_synchronous:
             late = in_sync.late(self._clock.monotonic_ms())

@@ -25,6 +25,7 @@ from aerobee_broker.errors import Deposed, MasterOutdated
 from aerobee_broker.replication.errors import NotCaughtUp, NotElectable
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.sender import CoordinatedSet, ReplicationSender
 from aerobee_broker.replication.log.status import MasterStatus, master_status
 from aerobee_broker.replication.role.replica_store import ReplicaStore
@@ -74,6 +75,7 @@ class MasterRole:
         self._broker: Broker | None = None
         self._sender: ReplicationSender | None = None
         self._epoch = 0
+        self._is_settled = False
         self._succession: asyncio.TimerHandle | None = None  # set while it waits for its successor
         self._deposed = False
         # Set when a replica has made progress since the last wait.
@@ -89,13 +91,12 @@ class MasterRole:
         own, store = self._own, self._own.store
         await own.flush_rest()
         own.check_finished()
-        end = store.end_offset
-        store_id, follows_another = own.replica.store_id, own.epochs.history.newest_epoch > 0
-        begin = partial(own.epochs.change, lambda history: history.begin(epoch, store_id, end))
-        await own.environment.flusher(begin)
+        end, before = store.end_offset, own.epochs.history.quorums
+        follows_another = own.epochs.history.newest_epoch > 0
+        await self._begin(epoch, end)
         await self._confirm_all(end)
         self._epoch = epoch
-        sender = self._sender = self._make_sender(end)
+        sender = self._sender = self._make_sender(end, before)
         own.keep_log_from(lambda: self._needed_from(sender))
         store.flush.open_to_appends()
         identity, options = self._name_servers.as_broker(MASTER_ID), own.environment.options
@@ -131,6 +132,15 @@ class MasterRole:
         sender.serves()
         self.for_slaves = [bind(_SERVICE, ReplicationRpcs(sender.serve, snapshots.take))]
         return [*broker.services(), *self.for_slaves]
+
+    async def _begin(self, epoch: int, end: int) -> None:
+        own, options = self._own, self._own.environment.options
+        store_id = own.replica.store_id
+        quorum = Quorum(options.total_replicas, options.least_copies)
+        known = None if options.is_elected else quorum  # the coordinator has the set itself
+        await own.environment.flusher(
+            partial(own.epochs.change, lambda history: history.begin(epoch, store_id, end, known))
+        )
 
     async def use(self, options: BrokerOptions) -> None:
         """Put changed options into effect. Raises MqError if a topic cannot be saved."""
@@ -291,7 +301,7 @@ class MasterRole:
         await self._own.leases.catch_up()
         await self._own.lite.stop()  # the master loads the files that this saves
 
-    def _make_sender(self, end: int) -> ReplicationSender:
+    def _make_sender(self, end: int, before: tuple[Quorum, ...]) -> ReplicationSender:
         own, options = self._own, self._own.environment.options
         rules = InSyncRules(
             synchronous=options.is_synchronous,
@@ -299,6 +309,8 @@ class MasterRole:
             in_sync_replicas=options.required_replicas,
             auto_in_sync_replicas=options.enable_auto_in_sync_replicas,
             min_in_sync_replicas=options.min_in_sync_replicas,
+            copies=options.total_replicas,
+            before=before,
             max_not_caught_up_ms=options.ha_max_time_slave_not_catchup,
             max_gap=options.ha_max_gap_not_in_sync,
         )
@@ -331,3 +343,29 @@ class MasterRole:
         if reason and not self.over.done():
             structlog.get_logger().error("master_cannot_write", reason=reason)
             self._end(0)
+        if self._sender is not None and not self._is_settled:
+            shown, history = self._sender.in_sync.shown, self._own.epochs.history
+            self._is_settled = history.can_settle(self._epoch, shown)
+            if self._is_settled:
+                await self._settle()
+
+    async def _settle(self) -> None:
+        """Note that enough replicas know the quorum of this epoch. Log a failure."""
+        own, epoch = self._own, self._epoch
+        settle = partial(own.epochs.change, lambda history: history.settle(epoch))
+        try:
+            await own.environment.flusher(settle)
+        except OSError as error:  # promotions then need more replicas than necessary
+            structlog.get_logger().warning("epoch_not_settled", epoch=epoch, reason=str(error))
+
+    async def give_up_unmet(self) -> None:
+        """Accept sends although too few replicas know the quorum of this master.
+
+        The operator has given up the other replicas.
+        """
+        assert self._sender is not None, "it has started"
+        await self._settle()
+        self._sender.in_sync.give_up_unmet()
+        self._progressed.set()
+        if self._broker is not None:
+            self._broker.commit.advance()

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.log.handshake import BEFORE_FEATURES, LogDescription
 from aerobee_broker.replication.log.snapshot import (
@@ -225,7 +226,13 @@ def replica_message(described: LogDescription) -> pb.LogReplica:
         store_id=described.replica.store_id,
         epoch=described.epoch,
         epochs=[
-            pb.LogEpoch(epoch=entry.epoch, store_id=entry.store_id, start_offset=entry.start)
+            pb.LogEpoch(
+                epoch=entry.epoch,
+                store_id=entry.store_id,
+                start_offset=entry.start,
+                copies=0 if entry.quorum is None else entry.quorum.copies,
+                required=0 if entry.quorum is None else entry.quorum.required,
+            )
             for entry in described.history.entries
         ],
         lowest_offset=described.lowest,
@@ -236,15 +243,22 @@ def replica_message(described: LogDescription) -> pb.LogReplica:
         build_version=described.build.version,
         features=described.build.features,
         required_features=sorted(described.required),
+        settled_epoch=described.history.settled,
     )
 
 
 def description_of(replica: pb.LogReplica, *, from_last_file: bool = False) -> LogDescription:
     entries = tuple(
-        EpochEntry(entry.epoch, entry.store_id, entry.start_offset) for entry in replica.epochs
+        EpochEntry(
+            entry.epoch,
+            entry.store_id,
+            entry.start_offset,
+            Quorum(entry.copies, entry.required) if entry.required > 0 else None,
+        )
+        for entry in replica.epochs
     )
     try:
-        history = EpochHistory(entries, max(replica.epoch, 0))
+        history = EpochHistory(entries, max(replica.epoch, 0), replica.settled_epoch)
     except ValueError as error:
         raise StreamBroken(f"replica {replica.replica_id} has no history: {error}") from error
     return LogDescription(
