@@ -140,6 +140,22 @@ class DurableLog:
         """
         return self._watch(self.store.end_offset, then)
 
+    def when_rolled_back(self, end_offset: int, then: Callable[[], None]) -> None:
+        """Call `then` if the log rolls back the append that ends at this physical offset.
+
+        Call this in the event loop iteration in which the caller's wait for the append ended, by
+        FlushTimeout or a cancellation.
+        """
+
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
+                then()
+
+        if self._is_rolled_back(end_offset):
+            then()
+        else:
+            self._watch(end_offset, ended)
+
     def _watch(self, end_offset: int, then: Flushed) -> asyncio.Future[None]:
         def ended(flushing: asyncio.Future[None]) -> None:
             error = flushing.exception()

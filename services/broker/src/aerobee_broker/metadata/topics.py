@@ -110,6 +110,16 @@ class TopicConfig:
         """The number of existing queues: the higher of the read and the write queue count."""
         return max(self.read_queue_count, self.write_queue_count)
 
+    def readable_queue(self, queue_id: int) -> int:
+        """Return the queue for a message that was sent to `queue_id` and is delivered now.
+
+        If the topic has fewer read queues by now, consumers would not get the message there.
+        """
+        count = max(1, self.read_queue_count)
+        if queue_id < count:
+            return queue_id
+        return count - 1 if self.by_priority else queue_id % count
+
     def to_json(self) -> dict[str, Any]:
         return {
             "topicName": self.topic,

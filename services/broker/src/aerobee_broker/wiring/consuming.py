@@ -29,6 +29,7 @@ class Consuming:
         access = ReadAccess(
             core.topics, core.groups, core.permission, options, core.environment.in_flight
         )
+        self.leases = self._make_leases(core)
         self.pull = Pull(
             store=core.store,
             reading=QueueReading(core.store, core.polls, options),
@@ -42,9 +43,9 @@ class Consuming:
             clients=core.clients,
             locks=core.locks,
             metrics=core.environment.metrics,
+            on_commit=self.leases.follow,
             traces=core.environment.traces,
         )
-        self.leases = self._make_leases(core)
         retries = Retries(leases=self.leases, access=access, store=core.store)
         self.notifications = Notifications(
             leases=self.leases,
@@ -71,6 +72,7 @@ class Consuming:
             clients=core.clients,
             locks=core.locks,
             polls=core.polls,
+            on_commit=self.leases.follow,
             on_reset=self.leases.reset,
             on_forget=self.leases.leave,
         )

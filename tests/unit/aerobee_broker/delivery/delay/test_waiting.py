@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from aerobee_broker.errors import TransientReadError
+from aerobee_broker.metadata.topics import TopicConfig
 from support.broker.delayed import delayed, timed
-from support.broker.harness import Begin, BrokerHarness
+from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.replicas import ScriptedReplicas
 
 Wait = Callable[[BrokerHarness, bytes, str], Awaitable[object]]  # body, topic; waits a second
@@ -162,6 +163,26 @@ async def test_a_recreated_topic_gets_no_message_sent_before(
     second = await begin()
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"new"]
+
+
+@pytest.mark.parametrize(("message_type", "queue_id"), [("NORMAL", 1), ("PRIORITY", 2)])
+@pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}], ids=str)
+async def test_a_message_of_a_queue_that_the_topic_lost_is_delivered_to_another(
+    harness: BrokerHarness, properties: dict[str, str], message_type: str, queue_id: int
+) -> None:
+    """The queue was empty, so the topic could be shrunk."""
+    attributes = {"message.type": message_type}
+    await harness.broker.topics.put(TopicConfig("t", 5, 5, attributes=attributes))
+    sender = harness.broker.sending.sender
+    await sender.send([message("t", b"%d" % at, at, properties=properties) for at in (0, 4)])
+    await harness.broker.administration.update_topic(
+        TopicConfig("t", 3, 3), ["read_queue_count", "write_queue_count"], dry_run=False, force=False
+    )
+    await asyncio.sleep(2)
+    expected = {0: [b"0"], queue_id: [b"4"]}
+    assert {at: await harness.bodies("t", (at,)) for at in range(3)} == {
+        at: expected.get(at, []) for at in range(3)
+    }
 
 
 async def test_a_message_above_a_lowered_size_limit_is_delivered(

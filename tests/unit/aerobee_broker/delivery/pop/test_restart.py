@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from aerobee_broker.delivery.pop import lease_journal, lease_space, selector
+from aerobee_broker.delivery.pull.offsets import QueueOffset
+from aerobee_broker.delivery.pull.reading import PullRequest
+from aerobee_broker.filter.filter import compile_filter
 from aerobee_wire import properties as props
 from aerobee_wire.checked_json import decode
 from aerobee_wire.consume_order import ConsumeOrder
@@ -199,3 +203,66 @@ async def test_an_uncounted_delivery_may_be_counted_later(consumer: PopConsumer)
     await consumer.change(got, 0)
     await asyncio.sleep(0.01)
     assert attempts(await consumer.pop()) == [2]
+
+
+@pytest.mark.parametrize("how", ["update", "pull"])
+@pytest.mark.parametrize("left", ["nothing", "a message that was not acknowledged"])
+@pytest.mark.parametrize("after", [crash, restart])
+async def test_a_group_that_pulls_now_keeps_its_offset(
+    consumer: PopConsumer,
+    after: Callable[[PopConsumer], Awaitable[BrokerHarness]],
+    left: str,
+    how: str,
+) -> None:
+    """Its leases are those of an earlier kind of members."""
+    await consumer.put(b"1", b"2")
+    got = await consumer.pop()
+    await consumer.ack(*(got if left == "nothing" else got[:1]))
+    await asyncio.sleep(11)
+    await consumer.put(b"3", b"4", b"5")
+    await pulled_to(consumer, 4, how)
+    await consumer.harness.broker.save_tables()
+    await after(consumer)
+    assert consumer.committed() == 4
+    assert bodies(await consumer.pop()) == [b"5"]
+
+
+async def test_a_pop_continues_where_members_that_pull_have_committed(
+    consumer: PopConsumer,
+) -> None:
+    await consumer.put(b"1", b"2", b"3")
+    await consumer.ack(*await consumer.pop(1))
+    await pulled_to(consumer, 2)
+    (got,) = await consumer.pop()
+    assert got.body == b"3"
+    await crash(consumer)
+    await asyncio.sleep(11)
+    assert bodies(await consumer.pop()) == [b"3"]
+
+
+async def test_a_message_on_lease_stays_so_when_a_member_pulls(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2", b"3")
+    got = await consumer.pop(1)
+    await pulled_to(consumer, 3)
+    assert await consumer.ack(*got) == [Code.SUCCESS]
+    assert bodies(await consumer.pop()) == [b"2", b"3"]
+
+
+async def test_an_offset_before_the_last_pop_repeats_no_message_of_it(
+    consumer: PopConsumer,
+) -> None:
+    await consumer.put(b"1", b"2")
+    await consumer.ack(*await consumer.pop())
+    await pulled_to(consumer, 1)
+    assert await consumer.pop() == []
+
+
+async def pulled_to(consumer: PopConsumer, offset: int, how: str = "update") -> None:
+    """A member of the group that pulls commits this offset in queue 0."""
+    consuming = consumer.harness.broker.consuming
+    if how == "update":
+        assert consuming.offset_queries.update(GROUP, [QueueOffset(TOPIC, 0, offset)]) == []
+        return
+    every = compile_filter("TAG", "*")
+    request = PullRequest(GROUP, TOPIC, 0, offset, filter=every, commit_offset=offset)
+    await consuming.pull.pull(request)

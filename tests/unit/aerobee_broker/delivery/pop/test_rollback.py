@@ -153,3 +153,36 @@ async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(
     await crash(consumer)
     await asyncio.sleep(61)
     assert sorted(bodies(await consumer.pop())) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("after", ["running", "restart", "crash"])
+@pytest.mark.parametrize("how", ["cancelled", "too slow"])
+async def test_a_dead_letter_lost_by_the_log_unnoticed_loses_no_message(
+    harness: BrokerHarness, consumer: PopConsumer, how: str, after: str
+) -> None:
+    """The request has ended before the disk fails, so nothing waits for the outcome."""
+    await harness.broker.topics.for_group(f"%DLQ%{GROUP}")
+    await consumer.put(b"1", b"2")
+    first, second = await consumer.pop(invisible_ms=60_000)
+    harness.flusher.hold()
+    with failing_disk(harness):
+        requests = [asyncio.create_task(consumer.dead_letter(first))]
+        await asyncio.sleep(0.001)
+        requests.append(asyncio.create_task(consumer.ack(second)))
+        await asyncio.sleep(0.001)
+        if how == "cancelled":
+            for request in requests:
+                request.cancel()
+        else:
+            await asyncio.sleep(harness.options.sync_flush_timeout / 1000 + 1)
+        ended = await asyncio.gather(*requests, return_exceptions=True)
+        assert all(isinstance(outcome, BaseException) for outcome in ended)
+        harness.flusher.let_go()
+        await asyncio.sleep(0.01)
+    assert consumer.committed() == 0
+    await harness.broker.save_tables()
+    if after != "running":
+        await (restart(consumer) if after == "restart" else crash(consumer))
+    await asyncio.sleep(60)
+    assert await consumer.harness.read(f"%DLQ%{GROUP}") == []
+    assert deliveries(await consumer.pop()) == [(b"1", 2), (b"2", 2)]

@@ -16,6 +16,7 @@ from aerobee_broker.errors import (
     StoreWriteError,
     TransientReadError,
 )
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code
 from support.broker.harness import BORN_HOST, Begin, BrokerHarness, message
@@ -254,6 +255,20 @@ async def test_a_deleted_topic_refuses_commits_and_takes_rollbacks(harness: Brok
     await harness.broker.administration.delete_topic("t")
     assert await end(harness, stored) is Code.TOPIC_NOT_EXIST
     assert await end(harness, stored, ROLLBACK) is Code.SUCCESS
+
+
+@pytest.mark.parametrize("properties", [{}, {"DELAY": "1"}], ids=str)
+async def test_a_commit_after_its_queue_was_removed_is_stored_in_another(
+    harness: BrokerHarness, properties: dict[str, str]
+) -> None:
+    """The queue was empty, so the topic could be shrunk."""
+    stored = await half(harness, b"a", **properties)
+    await harness.broker.administration.update_topic(
+        TopicConfig("t", 1, 1), ["read_queue_count", "write_queue_count"], dry_run=False, force=False
+    )
+    assert await end(harness, stored) is Code.SUCCESS
+    await asyncio.sleep(2)
+    assert await harness.bodies("t") == [b"a"]
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -11,6 +11,7 @@ from aerobee_broker.delivery.transaction import half_messages, recovery
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.disk import RealDisk, Usage
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness, message
@@ -137,6 +138,26 @@ async def test_a_start_mends_a_torn_commit(
     await asyncio.sleep(5)
     assert await visible(harness) == [b"a"]
     assert len(await harness.read(names.OP_HALF_TOPIC)) == 1
+
+
+async def test_a_start_mends_a_torn_commit_whose_queue_was_removed(
+    harness: BrokerHarness, begin: Begin
+) -> None:
+    """The commit was stored in queue 0, because the topic has no queue 1 any more."""
+    stored = await half(harness, b"a")
+    await harness.broker.administration.update_topic(
+        TopicConfig("t", 1, 1), ["read_queue_count", "write_queue_count"], dry_run=False, force=False
+    )
+    transaction = harness.broker.transactions.get(stored.queue_offset)
+    assert transaction is not None
+    record = harness.broker.transactions.record(transaction)
+    torn, _ = half_messages.committed(record, transaction.name)
+    torn.queue_id = 0
+    harness.store.append([torn])
+    await harness.broker.log.sent()
+    harness = await begin()
+    assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID
+    assert await harness.bodies("t") == [b"a"]
 
 
 async def test_an_unmended_torn_commit_cannot_be_committed_again(

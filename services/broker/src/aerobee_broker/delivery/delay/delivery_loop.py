@@ -63,7 +63,8 @@ class DueCopies:
         """
         properties = dict(record.properties)
         target = take_destination(properties)
-        if target is None or self._is_of_deleted(record, target[0]):
+        config = self._topics.table.get(target[0]) if target else None
+        if target is None or config is None or self._is_of_deleted(record, target[0]):
             structlog.get_logger().warning(
                 "delayed_message_dropped",
                 topic=target[0] if target else "",
@@ -71,15 +72,14 @@ class DueCopies:
                 reason="its topic was deleted" if target else "it names no topic",
             )
             return None
-        return full_copy(record, *target, properties)
+        return full_copy(record, config.topic, config.readable_queue(target[1]), properties)
 
     def _is_of_deleted(self, record: Record, topic: str) -> bool:
         """Return whether the topic was deleted after the message was stored.
 
         The result is also True if a topic with the same name was created later.
         """
-        deleted_below = self._store.deleted_below(topic)
-        return topic not in self._topics.table or record.physical_offset < deleted_below
+        return record.physical_offset < self._store.deleted_below(topic)
 
 
 def full_copy(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:

@@ -157,18 +157,23 @@ class Acknowledgements:
         """Store dead letters, write the settlement to the journal, and commit the groups' offsets.
 
         The caller has already changed the leases in memory. Returns when the dead letters and the
-        settlement are durable. If the log rejects them, the change in memory is rolled back. Raises
-        the errors of LeaseJournal.write.
+        settlement are durable. If the log rejects them, or loses them after this call has ended,
+        the change in memory is rolled back. Otherwise a dead letter that was lost would also be
+        settled. Raises the errors of LeaseJournal.write.
         """
 
         def roll_back() -> None:
             for settled in settlement.valid():
-                settled.queue.roll_back_settlement(settled.ended, settled.settled)
+                queue = settled.queue
+                queue.roll_back_settlement(settled.ended, settled.settled)
                 for message in settled.ended:
-                    self.deadlines.watch(LeasedMessage(settled.queue, message))
+                    self.deadlines.watch(LeasedMessage(queue, message))
+                self.offsets.commit(*queue.key, queue.committed_offset)
+            self.table.touch()
 
         try:
-            await self.journal.write([settlement.journal_record()], roll_back, dead_letters)
+            record = settlement.journal_record()
+            await self.journal.write([record], roll_back, dead_letters, even_later=True)
         finally:
             for settled in settlement.valid():
                 queue = settled.queue

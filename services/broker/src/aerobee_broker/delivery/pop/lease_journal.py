@@ -55,19 +55,26 @@ class LeaseJournal(Component):
         records: Sequence[JournalRecord],
         roll_back: Callable[[], None],
         dead_letters: Sequence[NewMessage] = (),
+        *,
+        even_later: bool = False,
     ) -> None:
         """Append dead letters and then records, and wait until all of them are durable.
 
         The caller has already applied the records to the table. If the log rejects them, calls
         `roll_back`, which must undo that. Raises the errors of the store.
 
-        Raises FlushTimeout if the records are in the log but are not flushed in time. In this case,
-        nothing is rolled back.
+        Raises FlushTimeout if the records are in the log but are not flushed in time. The log may
+        still lose them, as after a cancellation of this call. With `even_later`, `roll_back` is
+        called then. Otherwise, nothing is rolled back.
         """
+        end_offset = -1  # no append to watch
         try:
             self._append(records, dead_letters)
+            end_offset = self.log.store.end_offset
             await self.log.settled()
-        except FlushTimeout:
+        except (FlushTimeout, asyncio.CancelledError):
+            if even_later and end_offset >= 0:
+                self.log.when_rolled_back(end_offset, roll_back)
             raise
         except MqError:
             roll_back()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
@@ -39,6 +40,7 @@ from aerobee_broker.delivery.pop.selector import (
     regroup_slices,
     stored_record,
 )
+from aerobee_broker.errors import DiskFull, StoreReadOnly
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
@@ -215,6 +217,25 @@ class LeaseSpace(Component):
         self._polls.wake_pops(topic)
         return durable
 
+    def follow(self, consumer_group: str, topic: str, queue_id: int) -> None:
+        """Continue at the group's offset, which a member that pulls has committed.
+
+        Otherwise the next start would set the offset back to the last pop of the group. Nothing
+        changes if the offset is not beyond the last pop, or while a message is on lease.
+        """
+        queue = self.table.find(consumer_group, topic, queue_id)
+        if queue is None:
+            return
+        offset = self._offsets.get(consumer_group, topic, queue_id)
+        if offset is None or offset <= queue.cursor or any(each.is_leased for each in queue):
+            return
+        if queue.in_flight:  # members that pull have consumed these, too
+            with suppress(DiskFull, StoreReadOnly):  # the next commit retries
+                self.reset(consumer_group, topic, {queue_id: offset})
+        else:
+            queue.cursor = offset
+            self.table.touch()
+
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
         """Check that `forget` with the same arguments can write to the journal.
 
@@ -330,7 +351,18 @@ class LeaseSpace(Component):
             for begin in range(0, len(offsets), MAX_AT_ONCE):
                 part = offsets[begin : begin + MAX_AT_ONCE]
                 self.deadlines.watch_all(queue, part, deadline_ms)
+        self._follow_saved(queue)
         self._offsets.commit(*queue.key, queue.committed_offset)
+
+    def _follow_saved(self, queue: InFlightQueue) -> None:
+        """Continue at the group's saved offset if members that pull have committed a later one.
+
+        The journal does not record this (see `follow`).
+        """
+        offset = self._offsets.get(*queue.key)
+        end = self._store.max_offset(queue.topic, queue.queue_id)
+        if offset is not None and not queue.in_flight and queue.cursor < offset <= end:
+            queue.cursor = queue.journalled_cursor = offset
 
     def _forget_recreated(self) -> None:
         """Remove the groups' offsets and leases in topics without messages.

@@ -80,6 +80,9 @@ class QueueOffset:
 # group, the topic, queue id → new queue offset, and the operator. It may raise an error to reject
 # the reset. The reset is durable when the returned future is done, or at once if it returns None.
 OnReset = Callable[[str, str, Mapping[int, int], str], asyncio.Future[None] | None]
+# A function that is called after a member that pulls committed an offset. Its arguments are the
+# group, the topic and the queue id.
+OnCommit = Callable[[str, str, int], None]
 # A function that is called before a group's offsets in a topic are deleted, with the group and the
 # topic. It may raise an error, and returns a future, like OnReset.
 OnForget = Callable[[str, str], asyncio.Future[None] | None]
@@ -138,6 +141,7 @@ class OffsetQueries(QueueQueries):
     clients: Clients
     locks: QueueLocks
     polls: LongPolls
+    on_commit: OnCommit
     on_reset: OnReset
     on_forget: OnForget
 
@@ -190,6 +194,7 @@ class OffsetQueries(QueueQueries):
             self.offsets.commit(
                 consumer_group, offset.topic, offset.queue_id, offset.queue_offset, mover
             )
+            self.on_commit(consumer_group, offset.topic, offset.queue_id)
         return beyond_end
 
     async def reset(

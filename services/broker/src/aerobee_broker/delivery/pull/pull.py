@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aerobee_broker.delivery.pull.access import ReadAccess
+from aerobee_broker.delivery.pull.offsets import OnCommit
 from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading, SlowReaders
 from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import Filter
@@ -40,6 +41,7 @@ class Pull:
     clients: Clients
     locks: QueueLocks
     metrics: BrokerMetrics
+    on_commit: OnCommit
     traces: BrokerTraces | None = None
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
@@ -157,6 +159,7 @@ class Pull:
         if reset is None and 0 <= offset <= self.store.max_offset(topic, queue_id):
             mover = Mover(request.client_id, COMMIT, wanted.text)
             self.offsets.commit(group, topic, queue_id, offset, mover)
+            self.on_commit(group, topic, queue_id)
         return reset
 
     def _back_to_group(self, request: PullRequest, result: ReadResult) -> ReadResult:

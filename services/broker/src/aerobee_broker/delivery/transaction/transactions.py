@@ -213,8 +213,10 @@ class Transactions:
             message, properties = half_messages.committed(
                 self.record(transaction), transaction.name
             )
-            if message.topic not in self.topics.table or self.is_of_deleted(transaction):
+            config = self.topics.table.get(message.topic)
+            if config is None or self.is_of_deleted(transaction):
                 raise TopicNotExist(message.topic)
+            message.queue_id = config.readable_queue(message.queue_id)
             batch.messages.append(self.router.route(message, properties) or message)
             batch.size += transaction.size
             transaction.advance(Event.COMMIT)

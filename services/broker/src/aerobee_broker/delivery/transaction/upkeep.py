@@ -61,7 +61,11 @@ class TransactionUpkeep(Component):
                 continue
             self.transactions.open(found.half, found.appended, found.op_floor)
             if found.destination is not None:
+                topic, queue_id = found.destination
+                config = self.transactions.topics.table.get(topic)
                 destinations.add(found.destination)
+                if config is not None:  # the topic may have fewer queues since the half message
+                    destinations.add((topic, config.readable_queue(queue_id)))
         if len(self.table):
             structlog.get_logger().info("half_messages_open", count=len(self.table))
             for transaction in find_torn_commits(self.log.store, destinations, self.table.get):
