@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +38,6 @@ def certificate_name(role: str, cluster: str) -> str:
     return f"{role}.{cluster}.aerobee"
 
 
-@lru_cache(maxsize=1_024)  # a proxy asks for each call of a user
 def needs_no_tls(host: str) -> bool:
     """Return whether only this machine can connect to a port on `host`, which is loopback.
 

@@ -9,9 +9,10 @@ and does not know the generated code: it reads fields of requests by their names
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from aerobee_wire.access.caller import Caller
@@ -462,7 +463,7 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
             found[Need(CLUSTER, cluster, right.actions)] = None
             continue
         # A batch has a topic for each message, but few different ones.
-        names = dict.fromkeys(name for name in _values(request, _parts(right.field)) if name)
+        names = dict.fromkeys(filter(None, _reader(right.field)(request)))
         if not names and right.or_cluster:
             found[Need(CLUSTER, cluster, (GET,))] = None
         for name in names:
@@ -517,7 +518,7 @@ def resources_of(path: str, request: Any, cluster: str) -> list[str]:
     found: dict[str, None] = {}
     for subject in _SUBJECTS.get(path.rpartition("/")[2], ()):
         kind, _, name = subject.partition(":")
-        for value in _values(request, _parts(name)):
+        for value in _reader(name)(request):
             found[f"{kind}:{value}" if kind else value] = None
     if not found:
         found = {
@@ -527,19 +528,16 @@ def resources_of(path: str, request: Any, cluster: str) -> list[str]:
 
 
 @lru_cache(maxsize=256)  # the fields of all rows
-def _parts(field: str) -> tuple[tuple[str, bool], ...]:
-    """Return the names in the path of a field, and whether each has elements."""
-    return tuple((part.removesuffix("[]"), part.endswith("[]")) for part in field.split("."))
-
-
-def _values(message: Any, parts: tuple[tuple[str, bool], ...]) -> list[Any]:
-    """Return the values of a field."""
-    found = [message]
-    for name, has_elements in parts:
-        found = [getattr(each, name) for each in found]
-        if has_elements:
-            found = [element for field in found for element in _elements(field)]
-    return found
+def _reader(field: str) -> Callable[[Any], Iterable[Any]]:
+    """Return a function that returns the values of a field of a message."""
+    outer, elements, inner = field.partition("[]")
+    get = attrgetter(outer)
+    if not elements:
+        return lambda message: (get(message),)
+    if not inner:
+        return lambda message: _elements(get(message))
+    read = _reader(inner[1:])
+    return lambda message: [value for each in _elements(get(message)) for value in read(each)]
 
 
 def _elements(field: Any) -> Iterable[Any]:

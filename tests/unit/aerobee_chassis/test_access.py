@@ -8,20 +8,25 @@ from typing import Any
 
 import pytest
 import structlog
+from aerobee.broker.v1 import admin_pb2
 
 from aerobee_chassis.rpc import access
 from aerobee_chassis.rpc.access import Access
-from aerobee_wire.access.caller import Caller
+from aerobee_chassis.rpc.audit import Who
+from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import (
     ALWAYS_COVERED,
     UNCOVERED,
     NotAuthenticated,
     Signatures,
     Signed,
+    Signer,
 )
 from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.rpcs import DELETE_TOPIC, SEND
+from aerobee_wire.status import Code
+from support.codes import raises_code
 
 CLIENT = "aerobee://prod/client/billing"
 
@@ -32,6 +37,7 @@ class PeerCall:
     certificate_uris: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     is_encrypted: bool = True
+    caller: Caller = ANYBODY
 
 
 def logged(*calls: tuple[str, PeerCall]) -> list[tuple[str, str]]:
@@ -95,11 +101,12 @@ def test_user_that_changed_after_the_headers_may_not_call(now: User | None) -> N
         enforced=True,
         signatures=Signatures(lambda name: users[name], lambda: 0, lambda: 0),
     )
-    caller = Caller(None, Signed(user, b"s3cret", ""), "10.0.0.1:4711")
-    assert checks.renewed(SEND.path, caller).user is user
+    source = "10.0.0.1:4711"
+    call: Any = PeerCall(source, caller=Caller(None, Signed(user, b"s3cret", ""), source))
+    assert checks.renewed(SEND.path, call).user is user
     users["billing"] = now
     with pytest.raises(NotAuthenticated):
-        checks.renewed(SEND.path, caller)
+        checks.renewed(SEND.path, call)
 
 
 @pytest.mark.parametrize(
@@ -122,3 +129,31 @@ def test_uncovered_request_must_be_large_and_come_over_tls(
         return
     with pytest.raises(NotAuthenticated):
         checks.check_request(SEND.path, caller, bytes(size), call)
+
+
+def test_rejected_user_is_audited_with_its_certificate() -> None:
+    """The role of the certificate does not count beside a signature, but the line names it."""
+    user = User("billing", (b"s3cret",))
+    rejected: list[Who] = []
+
+    class Log:
+        def rejected(self, who: Who, path: str, result: str, reason: str) -> None:
+            rejected.append(who)
+
+    audit: Any = Log()
+    signatures = Signatures({"billing": user}.get, lambda: 9_000, lambda: 0)
+    permissions = Permissions("prod", "broker-a")
+    checks = Access(permissions, enforced=True, signatures=signatures, audit=audit)
+    header = Signer("billing", lambda: b"s3cret", lambda: 9_000).sign(DELETE_TOPIC.path)
+    call: Any = PeerCall("10.0.0.1:4711", (CLIENT,), {"authorization": header})
+    caller = checks.admit(DELETE_TOPIC.path, call)
+    assert caller.user is user and caller.identity is None
+    request = admin_pb2.DeleteTopicRequest(topic="orders")
+    with raises_code(Code.NO_PERMISSION):
+        checks.authorize(DELETE_TOPIC.path, caller, request, call)
+    with raises_code(Code.NO_PERMISSION):
+        checks.admit(DELETE_TOPIC.path, call)
+    assert rejected == [
+        Who("billing", "", CLIENT, call.peer),
+        Who("", "billing", CLIENT, call.peer),
+    ]

@@ -29,7 +29,6 @@ from aerobee_wire.access.caller import ANYBODY, Caller
 from aerobee_wire.access.signature import Signed
 from aerobee_wire.access.users import User
 from aerobee_wire.audit import BrokenLine, Chain, Link, linked
-from aerobee_wire.identity import Identity
 from aerobee_wire.rpcs import DELETE_TOPIC, LOG_IN, PULL, SEND, UPDATE_TOPIC
 from aerobee_wire.status import Code, MqError
 
@@ -332,14 +331,14 @@ async def test_full_disk_refuses_the_change_before_it_is_made(
 
 async def test_rejected_calls_of_a_minute_are_two_lines(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    client = Caller(Identity("prod", "client", "billing"), None, "10.0.0.1:1")
-    stranger = Caller(None, None, "10.0.0.2:1")
+    name = "aerobee://prod/client/billing"
+    client = Who(certificate=name, address="10.0.0.1:1")
+    stranger = Who(address="10.0.0.2:1")
     async with running(path) as audit:
-        for caller in (client, client, client, stranger):
-            audit.rejected(Who.of(caller), DELETE_TOPIC.path, "NO_PERMISSION", "no\n")
+        for who in (client, client, client, stranger):
+            audit.rejected(who, DELETE_TOPIC.path, "NO_PERMISSION", "no\n")
     lines = [each for each in records(path) if each["event"] == "rejected"]
     found = [(each["certificate"], each["address"], each["count"]) for each in lines]
-    name = "aerobee://prod/client/billing"
     assert found == [(name, "10.0.0.1:1", 1), ("", "10.0.0.2:1", 1), (name, "10.0.0.1:1", 2)]
 
 

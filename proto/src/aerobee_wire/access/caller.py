@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aerobee_wire.access.policies import LIST, TOPIC, Need, topic_need
 from aerobee_wire.access.signature import Signed
@@ -10,11 +10,11 @@ from aerobee_wire.access.users import User
 from aerobee_wire.identity import Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The caller of an RPC. If it signed the call as a user, its role does not count.
+class Caller(NamedTuple):
+    """The caller of an RPC.
 
-    `identity` is the holder of the verified certificate, or None if it has no role. `source` is the
+    `identity` is the holder of the verified certificate, or None if it has no role. It is also None
+    if the caller `signed` the call as a user, because its role does not count then. `source` is the
     "host:port" of the caller.
     """
 

@@ -130,6 +130,7 @@ class AccessTable:
         self._keys_of: dict[str, set[Key]] = {}  # by username
         self._users: dict[str, User | None] = {}  # with policies; filled by `user`
         self._quotas: dict[tuple[str, str], Quota] = {}  # by kind and name
+        self.quota_changes = 0  # how often quotas have changed
         self.merge(records)
 
     def __len__(self) -> int:
@@ -159,6 +160,7 @@ class AccessTable:
         return list(taken.values())
 
     def _take_quota(self, record: Record, quota: Quota) -> None:
+        self.quota_changes += 1
         if record.deleted:
             self._quotas.pop((quota.kind, quota.name), None)
         else:
@@ -170,6 +172,7 @@ class AccessTable:
         self._keys_of.clear()
         self._users.clear()
         self._quotas.clear()
+        self.quota_changes += 1
         self.merge(records)
 
     def purge(self, now_ms: int) -> int:

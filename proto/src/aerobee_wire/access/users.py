@@ -12,15 +12,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from aerobee_wire.access.policies import (
     LONGEST_KEPT,
     Need,
     Policy,
-    address_of,
     allowed,
+    host_of,
     is_of_system,
     policies_of,
     writes_traces,
@@ -31,8 +30,6 @@ MAX_SECRETS = 2  # the current one, and the former one while clients change
 MAX_SECRET_BYTES = 1_024
 MAX_DECISIONS = 10_000  # that a user keeps; an entry takes some 200 bytes
 NAME_RULE = "1 to 128 characters, no blanks and none of , / ="
-
-Address = IPv4Address | IPv6Address | None
 
 # The characters that end a name in an authorization header are not allowed.
 _USERNAME = re.compile(r"[^\s,/=]{1,128}")
@@ -47,7 +44,7 @@ class User:
     super: bool = False  # may do everything
     policies: tuple[Policy, ...] = ()
     # Decisions by need and address. A user with other policies is another object.
-    _decisions: dict[tuple[Need, Address], bool] = field(
+    _decisions: dict[tuple[Need, str], bool] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -59,7 +56,7 @@ class User:
         """
         if self.super:
             return True
-        key = need, address_of(source)
+        key = need, host_of(source)
         decision = self._decisions.get(key)
         if decision is None:
             if len(self._decisions) >= MAX_DECISIONS:

@@ -137,6 +137,39 @@ async def test_changed_quota_counts_at_once() -> None:
     assert not buckets.active
 
 
+async def test_changed_rate_counts_for_a_known_caller() -> None:
+    table = table_with(user("greedy", messages_in=1))
+    buckets = QuotaBuckets(table, asyncio.get_running_loop().time)
+    await buckets.send(GREEDY, 4, 0)
+    with raises_code(Code.FLOW_CONTROL):
+        await buckets.send(GREEDY, 1, 0)
+    table.merge(table.changes([user("greedy", messages_in=100)], now_ms=2, node="n"))
+    assert await waits(buckets.send(GREEDY, 1, 0)) == 0.02, "the debt of 2 messages"
+
+
+async def test_memory_of_known_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_buckets, "MAX_KNOWN", 2)
+    buckets = buckets_of(user("greedy", calls=1))
+    for number in range(10):
+        await buckets.call(Client("greedy", f"c{number}", ""))
+    assert len(buckets._known) <= 2 and buckets.delayed == 7, "one bucket for all of them"
+
+
+async def test_caller_that_shared_a_bucket_gets_its_own_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quota_buckets, "MAX_BUCKETS", 2)
+    buckets = buckets_of(Quota("Client", "*", Rates(bytes_in=1)))
+    first, second, third, fourth = (Client("", name, "") for name in ("c1", "c2", "c3", "c4"))
+    await buckets.send(first, 1, 10)
+    await buckets.send(second, 1, 10)
+    await buckets.send(third, 1, 1_000)
+    with raises_code(Code.FLOW_CONTROL):
+        await buckets.send(fourth, 1, 1)
+    await asyncio.sleep(12)  # the first two buckets are full again; the shared one is not
+    assert await waits(buckets.send(fourth, 1, 1)) == 0
+
+
 async def test_memory_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_buckets, "MAX_BUCKETS", 3)
     buckets = buckets_of(Quota("Address", "*", Rates(calls=1)))

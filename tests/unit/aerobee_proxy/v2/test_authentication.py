@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from aerobee_proxy.v2 import authentication as module
 from aerobee_proxy.v2.authentication import LONGEST_HEADER, Authentication, parse, signature
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.access.users import User
 from support.clock.manual_clock import ManualClock
 from support.proxy.access import BILLING, DATE, DISABLED, SECRET, signed, write_users
 from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, streamed
@@ -35,6 +37,10 @@ def file(tmp_path: Path) -> Path:
 
 def authentication(file: Path) -> Authentication:
     return Authentication(Users(file), ProxyCounts(), ManualClock())
+
+
+def check(guard: Authentication, metadata: Mapping[str, str]) -> User:
+    return guard.check(FakeCall(metadata), metadata)
 
 
 # ---- signatures ----
@@ -57,14 +63,14 @@ def test_header_of_every_sdk(file: Path, credential: str, upper: bool) -> None:
         f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, "
         f"Signature={given.upper() if upper else given}"
     )
-    assert authentication(file).check(FakeCall(signed(authorization=header))).name == "billing"
+    assert check(authentication(file), signed(authorization=header)).name == "billing"
 
 
 @pytest.mark.parametrize(
     "date", ["2026-11-21T14:15:00.123456789+08:00", "20261121T141500Z", "no date at all"]
 )
 def test_date_is_signed_but_not_checked(file: Path, date: str) -> None:
-    assert authentication(file).check(FakeCall(signed(date=date))).name == "billing"
+    assert check(authentication(file), signed(date=date)).name == "billing"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,7 @@ def test_date_is_signed_but_not_checked(file: Path, date: str) -> None:
 )
 def test_bad_signatures_are_refused(file: Path, metadata: dict[str, str]) -> None:
     with pytest.raises(Refused) as caught:
-        authentication(file).check(FakeCall(metadata))
+        check(authentication(file), metadata)
     assert caught.value.code == Code.UNAUTHORIZED
     assert SECRET not in caught.value.message
 
@@ -98,7 +104,7 @@ def test_unknown_name_and_wrong_secret_have_the_same_answer(file: Path) -> None:
     answers = []
     for metadata in (signed(name="a"), signed(name="gone"), signed(secret="wrong")):
         with pytest.raises(Refused) as caught:
-            authentication(file).check(FakeCall(metadata))
+            check(authentication(file), metadata)
         answers.append(caught.value.message.split("'", 2)[2])
     assert len(set(answers)) == 1
 
@@ -118,10 +124,10 @@ def test_refusals_are_counted_and_their_log_is_throttled(file: Path) -> None:
     with structlog.testing.capture_logs() as logs:
         for _ in range(100):
             with pytest.raises(Refused):
-                guard.check(FakeCall(signed(secret="wrong")))
+                check(guard, signed(secret="wrong"))
         clock.advance(DEFAULT_EVERY_MS)
         with pytest.raises(Refused):
-            guard.check(FakeCall(signed(secret="wrong")))
+            check(guard, signed(secret="wrong"))
     assert counts.unauthorized == 101
     refused = [line for line in logs if line["event"] == "call_refused"]
     logged = [(line["refused"], line["peer"]) for line in refused]
@@ -135,10 +141,10 @@ def test_guesses_of_an_address_are_answered_late(file: Path) -> None:
     calls += [FakeCall(signed(name="nobody")), FakeCall(signed(name="gone")), FakeCall({})]
     for call in calls:
         with pytest.raises(Refused):
-            guard.check(call)
+            guard.check(call, call.metadata)
     assert [call.delays for call in calls] == [[]] * FAILURES + [[DELAY_S], []]
     right = FakeCall(signed())
-    assert guard.check(right).name == "billing" and not right.delays
+    assert guard.check(right, right.metadata).name == "billing" and not right.delays
 
 
 @pytest.mark.parametrize(
@@ -158,13 +164,13 @@ def test_signature_off_loopback_counts_over_tls_only(
     call = FakeCall(signed())
     call.peer, call.is_encrypted = peer, tls
     if counts:
-        assert authentication(file).check(call).name == "billing"
+        assert authentication(file).check(call, call.metadata).name == "billing"
         return
     with pytest.raises(Refused, match="authenticationRequireTls") as caught:
-        authentication(file).check(call)
+        authentication(file).check(call, call.metadata)
     assert caught.value.code == Code.UNAUTHORIZED
     anyway = Authentication(Users(file), ProxyCounts(), ManualClock(), requires_tls=False)
-    assert anyway.check(call).name == "billing"
+    assert anyway.check(call, call.metadata).name == "billing"
 
 
 def test_verified_signature_counts_only_for_the_present_user(tmp_path: Path) -> None:
@@ -172,14 +178,14 @@ def test_verified_signature_counts_only_for_the_present_user(tmp_path: Path) -> 
     users = Users(path)
     guard = Authentication(users, ProxyCounts(), ManualClock())
     call = FakeCall(signed())
-    assert guard.check(call) is guard.check(call)
+    assert guard.check(call, call.metadata) is guard.check(call, call.metadata)
     for changed in ({**BILLING, "userStatus": "disable"}, {**BILLING, "password": "another"}):
         write_users(path, changed)
         assert users.refresh()
         with pytest.raises(Refused):
-            guard.check(call)
+            guard.check(call, call.metadata)
     write_users(path, BILLING)
-    assert users.refresh() and guard.check(call).name == "billing"
+    assert users.refresh() and guard.check(call, call.metadata).name == "billing"
 
 
 def test_memory_of_verified_signatures_is_bounded(
@@ -188,8 +194,8 @@ def test_memory_of_verified_signatures_is_bounded(
     monkeypatch.setattr(module, "MOST_VERIFIED", 3)
     guard = authentication(file)
     for number in range(10):
-        guard.check(FakeCall(signed(date=f"{number}")))
-        guard.check(FakeCall(signed(date="x" * LONGEST_HEADER)))
+        check(guard, signed(date=f"{number}"))
+        check(guard, signed(date="x" * LONGEST_HEADER))
         assert len(guard._verified) <= 3
     assert all(len(date) == 1 for _, date in guard._verified)
 

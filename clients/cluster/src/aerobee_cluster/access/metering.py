@@ -16,6 +16,7 @@ from aerobee_wire.permissions import TABLE
 from aerobee_wire.rpcs import LITE_POP, POP, PULL, SEND
 
 INTERNAL = frozenset({PROXY, BROKER, NAMESRV, CONSOLE})
+_METERED = frozenset(path for path, row in TABLE.items() if CLIENT in row.roles)
 # Messages and bytes of an answer, by the path of the RPC.
 _RECEIVED: Mapping[str, Callable[[Any], tuple[int, int]]] = {
     PULL.path: lambda answer: (answer.message_count, len(answer.records)),
@@ -53,34 +54,32 @@ class CallMeter:
 
         Raises MqError with the code FLOW_CONTROL, for a send.
         """
-        client = _client(path, request, call)
-        if client is None:
+        if path not in _METERED or _is_internal(call):
             return
         if path == SEND.path:
             # Copies, because the end of an iteration over a field itself takes 4 µs. The joined
             # bodies would be copied to know their length; the send checks the sizes.
             sizes = request.batch.body_sizes[:]
             sizes += [len(message.body) for message in request.messages[:]]
-            await self.buckets.send(client, len(sizes), sum(sizes))
+            await self.buckets.send(_client(call), len(sizes), sum(sizes))
         else:
+            client = _client(call, getattr(request, "client_id", ""))
             await self.buckets.call(client, receives=path in _RECEIVED)
 
     def after(self, path: str, request: Any, call: Call, answer: Any) -> None:
         """Count the messages of an answer."""
         received = _RECEIVED.get(path)
-        if received is not None and answer is not None:
-            client = _client(path, request, call)
-            if client is not None:
-                self.buckets.received(client, *received(answer))
+        if received is not None and answer is not None and not _is_internal(call):
+            self.buckets.received(_client(call, request.client_id), *received(answer))
 
 
-def _client(path: str, request: Any, call: Call) -> Client | None:
-    """Return who calls, or None if the call is not metered."""
-    row = TABLE.get(path)
-    if row is None or CLIENT not in row.roles:
-        return None
-    user, identity = call.caller.user, call.caller.identity
-    if user is None and identity is not None and identity.role in INTERNAL:
-        return None
+def _is_internal(call: Call) -> bool:
+    """Return whether another process of the cluster calls."""
+    caller = call.caller
+    return caller.user is None and caller.identity is not None and caller.identity.role in INTERNAL
+
+
+def _client(call: Call, client_id: str = "") -> Client:
+    user = call.caller.user
     host = call.peer.rpartition(":")[0].strip("[]")
-    return Client("" if user is None else user.name, getattr(request, "client_id", ""), host)
+    return Client("" if user is None else user.name, client_id, host)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable
 from typing import NamedTuple
 
 from aerobee_wire.access.quotas import DEFAULT, KINDS, Quota, Rates
@@ -33,12 +32,29 @@ LONGEST_NAME = 255
 FORGET_S = 1.0  # between two looks for full buckets, which take some 20 ms
 
 
+MAX_KNOWN = 1_024  # callers whose buckets are found by one look-up; one takes some 1 kB
+
+
 class Client(NamedTuple):
     """Who makes a call: a name for each of KINDS, which is empty if it is unknown."""
 
     user: str
     client_id: str
     host: str
+
+
+class _Amounts(NamedTuple):
+    """What a call takes from each bucket of a client."""
+
+    calls: int = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+
+
+assert _Amounts._fields == Rates.__slots__
+_FIRST_OUT = _Amounts._fields.index("messages_out")
 
 
 class _Bucket:
@@ -51,17 +67,26 @@ class _Bucket:
 
     def refill(self, rate: int, now_s: float) -> None:
         """Add the tokens since the last call. The quota may have changed to another rate."""
-        full = rate * BURST_S
-        self.tokens = min(full, self.tokens + (now_s - self.at_s) * rate)
+        full, tokens = rate * BURST_S, self.tokens + (now_s - self.at_s) * rate
+        self.tokens = tokens if tokens < full else full
         self.rate, self.at_s = rate, now_s
 
     def take(self, amount: int, most_debt_s: float) -> None:
         """Take tokens. Afterwards the debt is at most `most_debt_s` of the rate, or as before."""
-        least = min(self.tokens, -self.rate * most_debt_s)
-        self.tokens = max(least, self.tokens - amount)
+        least, tokens = -self.rate * most_debt_s, self.tokens - amount
+        self.tokens = tokens if tokens >= least else min(self.tokens, least)
 
     def is_full(self, now_s: float) -> bool:
         return self.tokens + (now_s - self.at_s) * self.rate >= self.rate * BURST_S
+
+
+class _Limit(NamedTuple):
+    """A limited rate of a caller: its place in `_Amounts`, and the bucket that has its tokens."""
+
+    place: int
+    rate: int
+    bucket: _Bucket
+    quota: Quota
 
 
 class QuotaBuckets:
@@ -75,8 +100,11 @@ class QuotaBuckets:
         self.delayed = 0  # calls
         self._table = table
         self._now_s = now_s
-        self._buckets: dict[tuple[str, str, str], _Bucket] = {}  # by kind, name and rate
+        self._buckets: dict[tuple[str, str, int], _Bucket] = {}  # by kind, name and rate
         self._forgot_s: float | None = None  # when full buckets were forgotten
+        # The limits of callers with buckets of their own, since the last change of a quota.
+        self._known: dict[Client, list[_Limit]] = {}
+        self._known_changes = table.quota_changes
 
     @property
     def active(self) -> bool:
@@ -88,77 +116,86 @@ class QuotaBuckets:
 
         Raises MqError with the code FLOW_CONTROL if the wait would be longer.
         """
-        amounts = {"calls": 1, "messages_in": messages, "bytes_in": size}
-        await self._take(client, amounts, sends=True)
+        wait_s = self._take(client, _Amounts(1, messages, size), sends=True)
+        if wait_s:
+            await asyncio.sleep(wait_s)
 
     async def call(self, client: Client, *, receives: bool = False) -> None:
         """Take the token of another call, and wait for it up to WAIT_S.
 
         If the call `receives` messages, it also waits for the debt of former receives.
         """
-        await self._take(client, {"calls": 1}, receives=receives)
+        wait_s = self._take(client, _Amounts(1), receives=receives)
+        if wait_s:
+            await asyncio.sleep(wait_s)
 
     def received(self, client: Client, messages: int, size: int) -> None:
         """Take the tokens of messages that a client received. Later receives wait for them."""
         if not self.active or not messages:
             return
-        now_s = self._now_s()
-        for _, bucket, name in self._of(client, now_s):
-            if name == "messages_out":
-                bucket.take(messages, RECEIVED_S)
-            elif name == "bytes_out":
-                bucket.take(size, RECEIVED_S)
+        amounts, now_s = _Amounts(messages_out=messages, bytes_out=size), self._now_s()
+        for limit in self._limits_of(client, now_s):
+            if limit.place >= _FIRST_OUT:
+                limit.bucket.refill(limit.rate, now_s)
+                limit.bucket.take(amounts[limit.place], RECEIVED_S)
 
-    async def _take(
-        self,
-        client: Client,
-        amounts: Mapping[str, int],
-        *,
-        sends: bool = False,
-        receives: bool = False,
-    ) -> None:
-        """Take these amounts, by the names of rates, and wait for them."""
-        if not self.active:
-            return
+    def _take(
+        self, client: Client, amounts: _Amounts, *, sends: bool = False, receives: bool = False
+    ) -> float:
+        """Take these amounts. Return how long the call must wait for them, in seconds."""
         now_s = self._now_s()
         taken: list[tuple[_Bucket, int]] = []
         wait_s, reason = 0.0, None
-        for quota, bucket, name in self._of(client, now_s):
-            amount = amounts.get(name, 0)
-            if not amount and not (receives and name.endswith("_out")):
+        for limit in self._limits_of(client, now_s):
+            place, rate, bucket, _ = limit
+            amount = amounts[place]
+            if not amount and not (receives and place >= _FIRST_OUT):
                 continue
+            bucket.refill(rate, now_s)
             taken.append((bucket, amount))
-            if bucket.tokens < 0 and -bucket.tokens / bucket.rate > wait_s:
-                wait_s, reason = -bucket.tokens / bucket.rate, (quota, name)
+            if bucket.tokens < 0 and -bucket.tokens / rate > wait_s:
+                wait_s, reason = -bucket.tokens / rate, limit
         if sends and reason is not None and wait_s > SEND_WAIT_S:
             self.refused += 1
-            raise _over(*reason, wait_s)
+            raise _over(reason, wait_s)
         for bucket, amount in taken:
             bucket.take(amount, math.inf if sends else WAIT_S)
         if wait_s:
             self.delayed += 1
-            await asyncio.sleep(min(wait_s, WAIT_S))
+        return min(wait_s, WAIT_S)
 
-    def _of(self, client: Client, now_s: float) -> list[tuple[Quota, _Bucket, str]]:
-        """Return the buckets of a client, refilled, with their quotas and the names of rates."""
-        found = []
+    def _limits_of(self, client: Client, now_s: float) -> list[_Limit]:
+        """Return the limits of a client."""
+        if self._known_changes != self._table.quota_changes:
+            self._known.clear()
+            self._known_changes = self._table.quota_changes
+        known = self._known.get(client)
+        if known is not None:
+            return known
+        found: dict[tuple[str, str, int], _Limit] = {}
         for kind, caller in zip(KINDS, client, strict=True):
-            if caller and (quota := self._table.quota_of(kind, caller)) is not None:
-                found += [
-                    (quota, self._bucket(quota, caller, name, rate, now_s), name)
-                    for name, rate in _limited(quota.rates)
-                ]
-        return found
+            quota = self._table.quota_of(kind, caller) if caller else None
+            if quota is None:
+                continue
+            for place, rate in _limited(quota.rates):
+                bucket = self._bucket(quota, caller, place, rate, now_s)
+                found[kind, caller, place] = _Limit(place, rate, bucket, quota)
+        limits = list(found.values())
+        is_own = all(self._buckets.get(key) is limit.bucket for key, limit in found.items())
+        if is_own and max(map(len, client)) <= LONGEST_NAME:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[client] = limits
+        return limits
 
-    def _bucket(self, quota: Quota, caller: str, name: str, rate: int, now_s: float) -> _Bucket:
-        bucket = self._buckets.get((quota.kind, caller, name))
+    def _bucket(self, quota: Quota, caller: str, place: int, rate: int, now_s: float) -> _Bucket:
+        bucket = self._buckets.get((quota.kind, caller, place))
         if bucket is None:
             # A caller chooses its client id, and may have many addresses. Other quotas are few.
             if quota.name == DEFAULT and (len(caller) > LONGEST_NAME or self._is_full(now_s)):
                 caller = ""
-            key = quota.kind, caller, name
+            key = quota.kind, caller, place
             bucket = self._buckets.get(key) or self._buckets.setdefault(key, _Bucket(rate, now_s))
-        bucket.refill(rate, now_s)
         return bucket
 
     def _is_full(self, now_s: float) -> bool:
@@ -170,23 +207,23 @@ class QuotaBuckets:
             self._buckets = {
                 key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)
             }
+            self._known.clear()
         return len(self._buckets) >= MAX_BUCKETS
 
 
-@lru_cache(maxsize=1_024)  # each call asks for those of its quotas
-def _limited(rates: Rates) -> tuple[tuple[str, int], ...]:
-    """Return the rates that are limited, with their names."""
-    values = ((name, getattr(rates, name)) for name in Rates.__slots__)
-    return tuple((name, rate) for name, rate in values if rate)
+def _limited(rates: Rates) -> list[tuple[int, int]]:
+    """Return the rates that are limited, with their places in `_Amounts`."""
+    values = (getattr(rates, name) for name in _Amounts._fields)
+    return [(place, rate) for place, rate in enumerate(values) if rate]
 
 
-def _over(quota: Quota, name: str, wait_s: float) -> MqError:
-    wait_ms = round(wait_s * 1_000)
-    rate = getattr(quota.rates, name)
+def _over(limit: _Limit, wait_s: float) -> MqError:
+    wait_ms, subject = round(wait_s * 1_000), limit.quota.subject
+    name = _Amounts._fields[limit.place].replace("_", " ")
     return MqError(
         Code.FLOW_CONTROL,
-        f"the quota of {quota.subject} allows {rate} {name.replace('_', ' ')} a second: retry in "
-        f"{wait_ms} ms, or ask for another quota ('aerobee quota set {quota.subject}')",
+        f"the quota of {subject} allows {limit.rate} {name} a second: retry in {wait_ms} ms, or "
+        f"ask for another quota ('aerobee quota set {subject}')",
         retry_after_ms=wait_ms,
-        about=quota.subject,
+        about=subject,
     )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
 
-from aerobee_chassis.rpc.audit import Audit, Who
+from aerobee_chassis.rpc.audit import Audit, Who, holder_of
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.guesses import Guesses
 from aerobee_chassis.rpc.held_calls import HeldCalls
@@ -25,7 +24,7 @@ from aerobee_wire.access.signature import (
     WrongCredentials,
     claimed_user,
 )
-from aerobee_wire.identity import Identity, identity_of
+from aerobee_wire.identity import Identity
 from aerobee_wire.status import MqError
 
 _MOST_LOGGED = 10_000  # callers and RPCs; an entry takes some 200 bytes
@@ -116,18 +115,19 @@ class Access:
 
     def admit(self, path: str, call: Call) -> Caller:
         """Check a caller before its request is read, and return it. Raises MqError."""
-        identity, signed, header = _identity_of(call.certificate_uris), None, ""
+        caller, header = None, ""
         try:
             if self._signatures is not None:
                 header = call.metadata.get(AUTHORIZATION_KEY, "")
-                signed = self._signatures.check(header, path)
-            caller = Caller(identity, signed, call.peer)
+                if (signed := self._signatures.check(header, path)) is not None:
+                    caller = Caller(None, signed, call.peer)
+            caller = caller or _holder(call)
             self._policy.admit(caller, path)
         except MqError as error:
-            caller = Caller(identity, signed, call.peer)
+            caller = caller or _holder(call)
             if isinstance(error, WrongCredentials) and not self._passes(path):
                 self._note_guess(call)
-            self._reject(caller, path, error, claimed_user(header))
+            self._reject(caller, path, call, error, claimed_user(header))
         else:
             if self._reports_plaintext and not call.is_encrypted:
                 who = _name_of(caller)
@@ -139,20 +139,22 @@ class Access:
         signed = caller.signed
         if signed is None or (signed.covers(data) and (not signed.needs_tls or call.is_encrypted)):
             return
-        self._reject(caller, path, NotAuthenticated("the request is not the one that was signed"))
+        error = NotAuthenticated("the request is not the one that was signed")
+        self._reject(caller, path, call, error)
 
-    def authorize(self, path: str, caller: Caller, request: Any) -> None:
+    def authorize(self, path: str, caller: Caller, request: Any, call: Call) -> None:
         """Check a request after it was parsed. Raises MqError."""
         try:
             self._policy.authorize(caller, path, request)
         except MqError as error:
-            self._reject(caller, path, error)
+            self._reject(caller, path, call, error)
 
-    def renewed(self, path: str, caller: Caller) -> Caller:
-        """Return a caller with its user as it is now. Raises MqError if it may not call any more.
+    def renewed(self, path: str, call: Call) -> Caller:
+        """Return the caller with its user as it is now. Raises MqError if it may not call any more.
 
         A user may have changed since `admit`, because a request may arrive long after its headers.
         """
+        caller = call.caller
         signatures, signed = self._signatures, caller.signed
         if signatures is None or signed is None:
             return caller
@@ -161,27 +163,27 @@ class Access:
             renewed = signatures.renewed(signed)
             if renewed is signed:
                 return caller
-            now = Caller(caller.identity, renewed, caller.source)
+            now = caller._replace(signed=renewed)
             self._policy.admit(now, path)
         except MqError as error:
-            self._reject(caller, path, error)
+            self._reject(caller, path, call, error)
         return now
 
     # ---- calls that last ----
 
-    def hold(self, path: str, caller: Caller, request: Any | None) -> AbstractContextManager[None]:
+    def hold(self, path: str, call: Call, request: Any | None) -> AbstractContextManager[None]:
         """Return a block in which a call ends if its user loses the right to make it.
 
         `request` is None for a stream of requests. The block then raises MqError.
         """
-        signed = caller.signed
+        signed = call.caller.signed
         if self._signatures is None or signed is None:
             return nullcontext()
 
         def check() -> None:
-            now = self.renewed(path, caller)
+            now = self.renewed(path, call)
             if request is not None:
-                self.authorize(path, now, request)
+                self.authorize(path, now, request, call)
 
         return self._held.hold(signed.user.name, check)
 
@@ -191,7 +193,9 @@ class Access:
 
     # ---- calls that are rejected ----
 
-    def _reject(self, caller: Caller, path: str, error: MqError, claimed: str = "") -> None:
+    def _reject(
+        self, caller: Caller, path: str, call: Call, error: MqError, claimed: str = ""
+    ) -> None:
         """Raise the error, or only log it if calls are observed.
 
         `claimed` is the user that the signature of the call names.
@@ -202,7 +206,8 @@ class Access:
         if passes:
             return
         if self._audit is not None:
-            self._audit.rejected(Who.of(caller, claimed), path, error.code.name, error.message)
+            who = Who.of(caller, call, claimed)
+            self._audit.rejected(who, path, error.code.name, error.message)
         raise error
 
     def _passes(self, path: str) -> bool:
@@ -218,6 +223,6 @@ def _name_of(caller: Caller) -> Identity | str:
     return caller.identity or "" if caller.user is None else f"user {caller.user.name}"
 
 
-@lru_cache(maxsize=1_024)  # each call has them, and a connection makes many calls
-def _identity_of(uris: tuple[str, ...]) -> Identity | None:
-    return identity_of(uris)
+def _holder(call: Call) -> Caller:
+    """Return the caller that its certificate names."""
+    return Caller(holder_of(call), None, call.peer)

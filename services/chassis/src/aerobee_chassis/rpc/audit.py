@@ -74,19 +74,11 @@ class Who:
     address: str = ""
 
     @classmethod
-    def of(cls, caller: Caller, claimed: str = "") -> Who:
-        """Return who makes a call that the access check has seen."""
-        user = "" if caller.user is None else caller.user.name
-        return cls(user, "" if user else claimed, str(caller.identity or ""), caller.source)
-
-    @classmethod
-    def of_call(cls, call: Call) -> Who:
+    def of(cls, caller: Caller, call: Call, claimed: str = "") -> Who:
         """Return who makes a call, also on a port that checks no callers."""
-        who = cls.of(call.caller)
-        if who.user or who.certificate:
-            return who
-        certificate = str(_identity_of(call.certificate_uris) or "")
-        return cls(certificate=certificate, address=call.peer)
+        user = "" if caller.user is None else caller.user.name
+        certificate = str(holder_of(call) or "")
+        return cls(user, "" if user else claimed, certificate, caller.source or call.peer)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -240,7 +232,7 @@ class Audit(Component):
         A login has one line. Raises ChangeNotAudited before the block if the line cannot be
         written.
         """
-        who = Who.of_call(call)
+        who = Who.of(call.caller, call)
         resources = resources_of(path, request, self._cluster)
         if path in _LOGINS:
             if who.user:
@@ -324,7 +316,7 @@ class Audit(Component):
     def read(self, path: str, request: Any, call: Call) -> None:
         """Write a call that has read bodies. Further ones of a minute are one line."""
         resources = resources_of(path, request, self._cluster)
-        self.read_by(Who.of_call(call), path, resources)
+        self.read_by(Who.of(call.caller, call), path, resources)
 
     def read_by(self, who: Who, path: str, resources: Sequence[str]) -> None:
         """Write a call that has read bodies of messages of these resources."""
@@ -411,6 +403,11 @@ def _limited(resources: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
-@lru_cache(maxsize=1_024)
+def holder_of(call: Call) -> Identity | None:
+    """Return who holds the certificate of a caller, also if the caller signed the call."""
+    return _identity_of(call.certificate_uris)
+
+
+@lru_cache(maxsize=1_024)  # a connection makes many calls
 def _identity_of(uris: tuple[str, ...]) -> Identity | None:
     return identity_of(uris)

@@ -253,9 +253,9 @@ class Server(Component):
                 outcome = await self._handle(service, method, request, call)
             else:
                 path = f"/{service}/{method.name}"
-                caller, request = _checked(self._access, path, method, request, call)
+                request = _checked(self._access, path, method, request, call)
                 checked = None if method.client_streams else request
-                with self._access.hold(path, caller, checked):
+                with self._access.hold(path, call, checked):
                     outcome = await self._handle(service, method, request, call)
         except Exception as error:
             outcome = self._failure(f"{service}/{method.name}", error)
@@ -308,17 +308,15 @@ class Server(Component):
         return failure
 
 
-def _checked(
-    access: Access, path: str, method: Method, request: Any, call: Call
-) -> tuple[Caller, Any]:
-    """Return the caller as it is now, and its request parsed. Raises MqError.
+def _checked(access: Access, path: str, method: Method, request: Any, call: Call) -> Any:
+    """Return a request parsed, if the caller may make it now. Raises MqError.
 
     A stream of requests is returned as it is.
     """
-    caller = access.renewed(path, call.caller)
+    caller = access.renewed(path, call)
     if method.client_streams:
-        return caller, request
+        return request
     access.check_request(path, caller, request, call)
     message = parsed(method, request)
-    access.authorize(path, caller, message)
-    return caller, message
+    access.authorize(path, caller, message, call)
+    return message

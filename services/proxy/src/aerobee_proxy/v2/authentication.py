@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 
 import structlog
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
@@ -66,8 +67,8 @@ class Authentication:
         # The user of each header and time with a valid signature. SDKs sign the time in seconds.
         self._verified: dict[tuple[str, str], User] = {}
 
-    def check(self, call: Call) -> User:
-        """Return the user who signed the call.
+    def check(self, call: Call, metadata: Mapping[str, str]) -> User:
+        """Return the user who signed the call with this `metadata`.
 
         Raises Refused with the code UNAUTHORIZED if the signature is missing or wrong, or the user
         is unknown or disabled. The code is INTERNAL_SERVER_ERROR until the users are known; SDKs
@@ -80,7 +81,7 @@ class Authentication:
             )
         try:
             self.check_tls(call)
-            return self.current(call.metadata)
+            return self.current(metadata)
         except Refused as refusal:
             if isinstance(refusal, WrongCredentials):
                 self.guesses.failed(call)
@@ -90,11 +91,7 @@ class Authentication:
 
     def check_tls(self, call: Call) -> None:
         """Raise Refused with the code UNAUTHORIZED if the call must use TLS, and does not."""
-        if (
-            not self._requires_tls
-            or needs_no_tls(call.peer.rpartition(":")[0] or "localhost")
-            or call.is_encrypted
-        ):
+        if not self._requires_tls or _is_local(call.peer) or call.is_encrypted:
             return
         raise Refused(
             Code.UNAUTHORIZED,
@@ -146,6 +143,11 @@ class Authentication:
             structlog.get_logger().warning(
                 "call_refused", reason=reason, peer=peer, refused=self._counts.unauthorized
             )
+
+
+@lru_cache(maxsize=1_024)  # each call asks for its connection
+def _is_local(peer: str) -> bool:
+    return needs_no_tls(peer.rpartition(":")[0] or "localhost")
 
 
 def parse(header: str) -> Mapping[str, str]:

@@ -55,6 +55,7 @@ class CompletionQueueListener:
         self.admit = admit
         self.limits = limits
         self.active: set[CompletionQueueCall] = set()
+        self.has_plaintext = False  # whether some calls may come without TLS
         self._methods = {
             f"/{service.name}/{method.name}".encode(): (service.name, method)
             for service in services
@@ -77,6 +78,7 @@ class CompletionQueueListener:
             raise OSError(str(error)) from None
         if not port:
             raise OSError(f"cannot listen on {target}")
+        self.has_plaintext |= credentials is None
         return port
 
     async def start(self) -> None:

@@ -50,6 +50,7 @@ class Server(Protocol):
     refuse: Refuse
     admit: Admit
     limits: PortLimits
+    has_plaintext: bool
 
     def ended(self, call: CompletionQueueCall) -> None: ...
 
@@ -142,6 +143,8 @@ class CompletionQueueCall:
 
     @property
     def is_encrypted(self) -> bool:
+        if not self._listener.has_plaintext:
+            return True
         if self._certificate_uris is None:
             self._read_security()
         return self._is_encrypted

@@ -66,7 +66,7 @@ class AdminCalls:
         user = call.caller.user
         try:
             if user is None:
-                user = self.authentication.check(call)
+                user = self.authentication.check(call, call.metadata)
             self._check_rights(user, request, call.peer)
         except Refused as refusal:
             if self.audit is not None and refusal.code == Code.UNAUTHORIZED:

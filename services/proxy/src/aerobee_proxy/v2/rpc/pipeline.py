@@ -6,7 +6,7 @@ telemetry stream may end with a gRPC error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
@@ -46,6 +46,11 @@ def rpc_of(request: object) -> str:
     if isinstance(request, Settings):
         return "Telemetry"
     return type(request).__name__.removesuffix("Request")
+
+
+def _rpc_with(response: type[Message]) -> str:
+    """Return the name of the RPC with this response."""
+    return response.__name__.removesuffix("Response")
 
 
 class Caller(NamedTuple):
@@ -106,9 +111,10 @@ class Pipeline:
 
         Raises NotAdmitted if the caller may not use this proxy.
         """
+        metadata = call.metadata
         try:
-            user = self._user(call, rpc)
-            found = client_id(call.metadata)
+            user = self._user(call, metadata, rpc)
+            found = client_id(metadata)
             name = user.name if user is not None else ""
             if self.sessions.get(found, name) is None:
                 self._check_new(name)
@@ -117,21 +123,21 @@ class Pipeline:
         session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name, call.peer)
         return Caller(found, session, call, user, self.quotas)
 
-    def _user(self, call: Call, rpc: str) -> User | None:
+    def _user(self, call: Call, metadata: Mapping[str, str], rpc: str) -> User | None:
         """Return the user who signed a call, or None. Raises Refused if the call is rejected."""
         authentication = self.authentication
         if authentication is None:
             return None
         if self.observed is None:
-            return authentication.check(call)
+            return authentication.check(call, metadata)
         if not authentication.users.complete:
             return None
         user = None
         try:
-            user = authentication.current(call.metadata)
+            user = authentication.current(metadata)
             authentication.check_tls(call)
         except Refused as refusal:
-            self._observe(self.observed, rpc, refusal, call, claimed_user(call.metadata))
+            self._observe(self.observed, rpc, refusal, call, claimed_user(metadata))
         return user
 
     def _observe(
@@ -232,7 +238,7 @@ class Pipeline:
 
     def unary(
         self,
-        response: Callable[..., R],
+        response: type[R],
         handler: Callable[[*Needs, Q, Caller], Coroutine[Any, Any, R]],
         *needs: *Needs,
         failure_named: bool = False,
@@ -243,15 +249,16 @@ class Pipeline:
         `response(status=…)`. With `failure_named`, the message of the status begins with the name
         of the code.
         """
+        rpc = _rpc_with(response)
 
         async def run(request: Q, call: Call) -> R:
             try:
-                caller = self.admit(call, rpc_of(request))
+                caller = self.admit(call, rpc)
                 self.authorize(request, caller)
                 await self.meter(request, caller)
                 return await handler(*needs, request, caller)
             except Exception as error:
-                self.note_refusal(rpc_of(request), error, call)
+                self.note_refusal(rpc, error, call)
                 found = status_for(handler.__name__, error)
                 return response(status=named(found) if failure_named else found)
 
@@ -259,7 +266,7 @@ class Pipeline:
 
     def streaming(
         self,
-        response: Callable[..., R],
+        response: type[R],
         handler: Callable[[*Needs, Q, Caller], Coroutine[Any, Any, None]],
         *needs: *Needs,
         last: Callable[[], R] | None = None,
@@ -270,17 +277,18 @@ class Pipeline:
         response of the stream. `last` creates the response that ends the stream, unless the caller
         is not admitted.
         """
+        rpc = _rpc_with(response)
 
         async def run(request: Q, call: Call) -> R | None:
             try:
-                caller = self.admit(call, rpc_of(request))
+                caller = self.admit(call, rpc)
                 self.authorize(request, caller)
                 with self.hold(caller, lambda: request):
                     await self.meter(request, caller)
                     await handler(*needs, request, caller)
                     self._note_read(request, caller)
             except Exception as error:
-                self.note_refusal(rpc_of(request), error, call)
+                self.note_refusal(rpc, error, call)
                 failure = response(status=status_for(handler.__name__, error))
                 if isinstance(error, NotAdmitted):
                     return failure  # its answer may be delayed, without the request
