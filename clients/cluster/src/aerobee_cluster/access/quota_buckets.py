@@ -140,7 +140,10 @@ class QuotaBuckets:
             await asyncio.sleep(min(wait_s, WAIT_S))
 
     def _of(self, client: Client, now_s: float) -> list[tuple[Quota, _Bucket, str]]:
-        """Return the buckets of a client, refilled, with their quotas and the names of rates."""
+        """Return (quota, bucket, name of the rate) for each rate that limits a client.
+
+        The buckets are refilled.
+        """
         found = []
         for kind, caller in zip(KINDS, client, strict=True):
             if caller and (quota := self._table.quota_of(kind, caller)) is not None:

@@ -1,4 +1,4 @@
-"""Handle ChangeLogLevel and GetProxyRuntimeStats: this process of the proxy."""
+"""Handle ChangeLogLevel and GetProxyRuntimeStats, which concern this process only."""
 
 from __future__ import annotations
 
