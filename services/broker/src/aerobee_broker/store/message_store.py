@@ -52,7 +52,6 @@ from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import (
     Appended,
     AppendedBatch,
-    Corruption,
     NewBatch,
     NewMessage,
 )
@@ -281,11 +280,6 @@ class MessageStore:
     def corruption_count(self) -> int:
         """The number of damaged records found since the start."""
         return self.damage.count
-
-    @property
-    def corruptions(self) -> Sequence[Corruption]:
-        """The last damaged records found, at most 1,000."""
-        return self.damage.last
 
     @property
     def disk_full_reason(self) -> str:
