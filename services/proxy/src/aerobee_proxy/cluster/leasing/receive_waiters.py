@@ -31,7 +31,7 @@ from aerobee_wire.status import Code, MqError
 # Otherwise, its messages would not be received while clients name busy brokers only.
 UNVISITED_S = 1.0
 OLD_S = 60.0  # pause for a broker without notifications, because it may be updated later
-KEPT_LINES = 256  # the maximum number of idle queues that are kept
+KEPT_QUEUES = 256  # the maximum number of idle queues that are kept
 
 # A function that makes a long poll. Its arguments are the broker name, and whether a receive waits
 # for messages. It returns messages, or True if the broker has a message, or False if the long poll
@@ -41,7 +41,7 @@ Ask = Callable[[str, bool], Awaitable[PopResponse | bool]]
 Found = str | PopResponse | None
 
 
-class LineKey(NamedTuple):
+class WaitersKey(NamedTuple):
     consumer_group: str
     topic: str
     subscription: bytes  # a serialized protobuf message Subscription
@@ -53,7 +53,7 @@ class LineKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Broker:
-    """The state of one broker for a ReceiveLine. Times are those of the event loop."""
+    """The state of one broker for ReceiveWaiters. Times are those of the event loop."""
 
     visited_s: float  # the end of the last pop by a receive
     asking: asyncio.Task[None] | None = None  # the long poll
@@ -64,8 +64,8 @@ class _Broker:
     old_until_s: float = 0.0
 
 
-class ReceiveLine:
-    """The queue of the waiting receives with the same `LineKey`.
+class ReceiveWaiters:
+    """The queue of the waiting receives with the same `WaitersKey`.
 
     Args:
         ask: Makes a long poll at a broker.
@@ -228,26 +228,26 @@ class ReceiveLine:
         return count
 
 
-class ReceiveLines:
+class WaitersByKey:
     """The queues of waiting receives, one for each key. `make` creates an empty queue."""
 
-    def __init__(self, make: Callable[[LineKey], ReceiveLine]) -> None:
+    def __init__(self, make: Callable[[WaitersKey], ReceiveWaiters]) -> None:
         self._make = make
-        self._lines: dict[LineKey, ReceiveLine] = {}
-        self._clear_at = KEPT_LINES
+        self._waiters: dict[WaitersKey, ReceiveWaiters] = {}
+        self._clear_at = KEPT_QUEUES
 
-    def line(self, key: LineKey) -> ReceiveLine:
-        line = self._lines.get(key)
-        if line is None:
-            if len(self._lines) >= self._clear_at:
-                used = {key: line for key, line in self._lines.items() if not line.is_idle}
-                self._lines, self._clear_at = used, 2 * len(used) + KEPT_LINES
-            line = self._lines[key] = self._make(key)
-        return line
+    def waiters(self, key: WaitersKey) -> ReceiveWaiters:
+        waiters = self._waiters.get(key)
+        if waiters is None:
+            if len(self._waiters) >= self._clear_at:
+                used = {key: each for key, each in self._waiters.items() if not each.is_idle}
+                self._waiters, self._clear_at = used, 2 * len(used) + KEPT_QUEUES
+            waiters = self._waiters[key] = self._make(key)
+        return waiters
 
     def close(self) -> None:
-        for line in self._lines.values():
-            line.close()
+        for waiters in self._waiters.values():
+            waiters.close()
 
 
 def _now_s() -> float:
