@@ -310,7 +310,10 @@ def affects(package: Package, affected: Mapping[str, Any]) -> bool:
 def _ended(
     events: Sequence[Mapping[str, str]], affected: Mapping[str, Any]
 ) -> Sequence[Mapping[str, str]]:
-    """Return the events, with the end that GitHub's database names for a range without one."""
+    """Return the events of a range, with an end.
+
+    If they have no end, add the last affected version of GitHub's database.
+    """
     if any("fixed" in event or "last_affected" in event for event in events):
         return events
     last = (affected.get("database_specific") or {}).get("last_known_affected_version_range")
@@ -354,7 +357,7 @@ def _in_range(own: Key, events: Iterable[Mapping[str, str]], key: Callable[[str]
 
 
 def audit(found: Iterable[Package], advisories: Advisories) -> Iterator[Finding]:
-    """Yield what is wrong with packages: a finding without an advisory is one not audited."""
+    """Yield the findings. A finding without an advisory is a package that cannot be audited."""
     for package in sorted(found):
         if package.ecosystem not in advisories.ecosystems:
             yield Finding(package, text=f"the snapshot has no advisory of {package.ecosystem}")
@@ -395,7 +398,7 @@ def _severity(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> str:
 
 
 def _summary(advisory: Mapping[str, Any]) -> str:
-    """Return one line: advisories of PyPI itself have only details."""
+    """Return a summary of one line. PyPI's advisories have no summary, so use their details."""
     text = str(advisory.get("summary") or advisory.get("details") or "no summary").strip()
     line = " ".join(text.partition("\n\n")[0].split())
     return line if len(line) <= SUMMARY_CHARS else line[: SUMMARY_CHARS - 1] + "…"

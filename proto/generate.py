@@ -38,7 +38,7 @@ def sources(*roots: str) -> list[str]:
 
 
 def generate(out: Path) -> None:
-    """Writes messages and their stubs for type checkers into `out`.
+    """Write messages and their stubs for type checkers into `out`.
 
     Raises SystemExit on a protoc error.
     """
@@ -60,7 +60,7 @@ def compile_into(out: Path, protos: list[str]) -> None:
 
 
 def apart(code: str, modules: set[str]) -> str:
-    """The code of a foreign module, with the pool and the imports of `aerobee_foreign`."""
+    """Return the code of a foreign module, with the pool and the imports of `aerobee_foreign`."""
 
     def prefixed(found: re.Match[str]) -> str:
         package, module = found.groups()
@@ -83,7 +83,7 @@ def files_below(root: Path) -> set[Path]:
 
 
 def differences(committed: Path, fresh: Path) -> list[str]:
-    """Paths that are missing on one side or differ, sorted."""
+    """Return the paths that differ or are missing on one side, sorted."""
     ours, new = files_below(committed), files_below(fresh)
     changed = {p for p in ours & new if not filecmp.cmp(committed / p, fresh / p, shallow=False)}
     return sorted(str(p) for p in (ours ^ new) | changed)

@@ -21,7 +21,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties
 from support.clock.manual_clock import ManualClock
-from support.disk.replicated import REPLICATED, log_bytes, open_replica, sync
+from support.disk.replicated import REPLICATED, derive_all, log_bytes, open_replica, sync
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import Broken, Queue, claim, visible
 
@@ -194,11 +194,11 @@ class Following:
         self.epoch += 1
         claim(store.end_offset >= self.confirmed, "the new master lacks what was confirmed")
         store.follower.confirm(self.confirmed, 0)
-        store.follower.derive_all()
+        derive_all(store)
         self.join()
         self.catch_up()
         store.follower.confirm(store.end_offset, 0)
-        store.follower.derive_all()
+        derive_all(store)
         self.confirmed = store.end_offset
         store.flush.open_to_appends()
 
@@ -239,7 +239,7 @@ class Following:
     def look(self) -> None:
         for machine in (self.master, self.replica):
             found = visible(machine.store)
-            claim(machine.store.corruption_count == 0, f"{machine.store.corruptions}")
+            claim(machine.store.corruption_count == 0, f"{list(machine.store.damage.suspects)}")
             for queue, messages in found.items():
                 known = self.shown.setdefault(queue, {})
                 for offset, body in messages.items():
@@ -255,7 +255,7 @@ class Following:
         self.confirmed = self.master.store.flushed_offset
         self.master.store.flush.confirm(self.confirmed)
         self.replica.store.follower.confirm(self.confirmed, 0)
-        self.replica.store.follower.derive_all()
+        derive_all(self.replica.store)
         self.look()
         claim(log_bytes(self.master.disk) == log_bytes(self.replica.disk), "the logs differ")
         found, theirs = (

@@ -263,11 +263,11 @@ class History:
         assert self.store is not None
         claim(
             self.store.corruption_count == 0,
-            f"a crash was reported as damage: {list(self.store.corruptions)[:3]}",
+            f"a crash was reported as damage: {list(self.store.damage.suspects)[:3]}",
         )
         found = visible(self.store)
         self.check_shown(found)
-        claim(self.store.corruption_count == 0, f"damage: {list(self.store.corruptions)[:3]}")
+        claim(self.store.corruption_count == 0, f"damage: {list(self.store.damage.suspects)[:3]}")
         for what, promised in (("confirmed", self.confirmed), ("shown", self.shown)):
             for queue, messages in promised.items():
                 for offset, body in messages.items():

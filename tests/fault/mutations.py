@@ -17,7 +17,6 @@ from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.delivery.lite.positions import LitePositions
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.errors import StoreError
-from aerobee_broker.store.cut import Cutter
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch, UnconfirmedAppend
@@ -27,6 +26,7 @@ from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.reading import record_check
 from aerobee_broker.store.recovery import scan, walk
 from aerobee_broker.store.ship import Chunk, LogShipper
+from aerobee_broker.store.truncation import Cutter
 from aerobee_wire import record
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

@@ -1,4 +1,4 @@
-"""What clients count of themselves: messages, failures, rates, times, and how far behind they are.
+"""Print the statistics of clients: messages, failures, rates, times and lag.
 
 The numbers also travel with the heartbeats: `aerobee group members stock` shows them.
 """

@@ -1,4 +1,4 @@
-"""Send from a pool of forked processes: each makes its client after the fork, none before it."""
+"""Send from a pool of forked processes. Each process makes its client after the fork."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ producer: Producer | None = None
 
 
 def make_producer() -> None:
-    """Runs in each process of the pool, after the fork: as gunicorn's post_fork would."""
+    """Create the producer of a worker process after the fork, like gunicorn's post_fork."""
     global producer  # noqa: PLW0603
     producer = Producer()
     producer.start()

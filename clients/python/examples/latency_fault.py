@@ -1,4 +1,4 @@
-"""Go round brokers that fail or are slow, and come back to them as soon as they answer."""
+"""Avoid brokers that fail or are slow, until they answer again."""
 
 from __future__ import annotations
 

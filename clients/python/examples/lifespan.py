@@ -1,4 +1,4 @@
-"""Clients that live as long as a web application: the lifespan of FastAPI, Starlette and the like.
+"""Start and stop clients with a web application, in the lifespan of FastAPI or Starlette.
 
 `app = FastAPI(lifespan=lifespan)`; a request handler then uses `request.state.producer`.
 """
@@ -21,7 +21,7 @@ async def on_message(message: ReceivedMessage) -> None:
 
 @asynccontextmanager
 async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
-    """Runs in each worker, so after the fork; what it yields becomes the state of requests."""
+    """Start the clients of a worker, after the fork. Requests have the result as their state."""
     consumer = AsyncPushConsumer("lifespan-example", on_message)
     consumer.subscribe("bookings")
     async with AsyncProducer() as producer, consumer:
@@ -29,7 +29,7 @@ async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 async def main() -> None:
-    """What a server does: it starts, handles a request and stops."""
+    """Do the same as a server: start, handle a request and stop."""
     async with lifespan(None) as state:
         await state["producer"].send(Message("bookings", b"seat 17A"))
         print("consumed", await asyncio.wait_for(consumed.get(), timeout=60))

@@ -1,4 +1,4 @@
-"""How the members of a group divide the queues: a strategy, by its object or RocketMQ's name."""
+"""Choose how the members of a group divide the queues: by a strategy or RocketMQ's name."""
 
 import os
 import time

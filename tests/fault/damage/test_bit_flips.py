@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadStatus
@@ -144,4 +143,4 @@ def test_damage_is_reported_with_file_and_physical_offset() -> None:
     ]
     assert ("corrupt_record", str(LOG), place) in reported
     assert store.corruption_count == 1
-    assert [(hole.file, hole.physical_offset) for hole in store.corruptions] == [(Path(LOG), place)]
+    assert [name for name, _ in events].count("corrupt_record") == 1

@@ -219,7 +219,7 @@ class History:
         # Files that were removed may come back; their messages need not.
         self.low = max(self.low, store.min_physical_offset)
         shown = visible(store)
-        claim(store.corruption_count == 0, f"damage: {list(store.corruptions)[:1]}")
+        claim(store.corruption_count == 0, f"damage: {list(store.damage.suspects)[:1]}")
         claim(set(store.topics()) == {topic for topic, _ in self.sent}, "other topics")
         for queue, messages in self.sent.items():
             low, high = store.min_offset(*queue), store.max_offset(*queue)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.store.message_store import Clock, MessageStore
+from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import StoreOptions
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import LOG, PATH, SMALL, claim, open_store
@@ -55,10 +56,20 @@ def ship_all(master: MessageStore, replica: MessageStore, max_bytes: int = 1 << 
         pass
 
 
+def derive_all(replica: MessageStore) -> list[Arrival]:
+    """Derive all confirmed records up to the next halt, or up to damage."""
+    follower, before = replica.follower, -1
+    arrivals: list[Arrival] = []
+    while not follower.halted and replica.confirmed_offset > before:
+        before = replica.confirmed_offset
+        arrivals += follower.derive(0, at_once=True)
+    return arrivals
+
+
 def confirm(replica: MessageStore, confirmed: int) -> None:
     """And derived."""
     replica.follower.confirm(confirmed, 0)
-    replica.follower.derive_all()
+    derive_all(replica)
 
 
 def promote(replica: MessageStore) -> None:

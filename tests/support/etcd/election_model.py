@@ -51,6 +51,9 @@ class Process:
         self.replica = replica
         self.client = model.etcd.client()
         self.keeper: MastershipKeeper | None = None  # of the epoch that it serves in
+        # The replicas that must have a message, by the rule of InSyncSet: all of the last settled
+        # set, and of the sets wanted since.
+        self.waited_for = frozenset[Replica]()
         self._model = model
         self._coordinator = EtcdCoordinator(
             self.client,
@@ -103,15 +106,20 @@ class Process:
     async def _serve(self, elected: Mastership) -> None:
         self._model.began(self, elected)
         keeper = self.keeper = self._model.make_keeper(self._coordinator, elected)
+        self.waited_for = keeper.in_sync
         keeping = asyncio.create_task(keeper.run())
         rng = self._model.rng
         try:
             while not keeping.done():
-                await asyncio.wait([keeping], timeout=rng.uniform(0.05, 2))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(rng.uniform(0.05, 2)):
+                        self.waited_for = await keeper.settled()
+                        await asyncio.wait([keeping])
                 if rng.random() < 0.05:
                     await self._coordinator.resign(keeper.mastership)
                     return
                 others = [each for each in self._model.replicas if rng.random() < 0.6]
+                self.waited_for |= {self.replica, *others}
                 keeper.want(frozenset(others), 0)
         finally:
             self.keeper = None
@@ -223,8 +231,8 @@ class ElectionModel:
             keeper = process.keeper
             if keeper is None or keeper.mastership.epoch != epoch:
                 continue
-            if not in_sync <= keeper.awaited:
-                raise Broken(f"{set(in_sync - keeper.awaited)} can be elected unawaited")
+            if not in_sync <= process.waited_for:
+                raise Broken(f"{set(in_sync - process.waited_for)} can be elected unawaited")
 
     def check_waits_now(self) -> None:
         """R3, at any other moment."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aerobee_namesrv.config import NamesrvOptions
+from aerobee_namesrv.config import NamesrvOptions, runtime_config
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
 from aerobee_namesrv.routing.rows import (
@@ -20,7 +20,6 @@ from aerobee_namesrv.routing.rows import (
     TopicRoute,
 )
 from aerobee_namesrv.routing.watch import MinBrokerIdChanged, Watch
-from aerobee_namesrv.runtime_config import RuntimeConfig
 from support.clock.manual_clock import ManualClock
 
 CLUSTER = "DefaultCluster"
@@ -74,7 +73,7 @@ class RoutingTables:
 
     def __init__(self, *, capacity: int = 3_000, **options: object) -> None:
         self.clock = ManualClock()
-        self.options = RuntimeConfig(
+        self.options = runtime_config(
             NamesrvOptions.from_values({"kv_config_path": Path("unused.json"), **options})
         )
         self.removals = RemovalQueue(capacity)

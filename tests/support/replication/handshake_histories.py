@@ -29,7 +29,6 @@ def assert_agreed(slave: LetterLog, master: LetterLog) -> None:
     if agreement.action in (Action.FOLLOW, Action.CUT):
         assert agreement.agreed == agreement.begin == prefix
         assert (agreement.action is Action.CUT) == (slave.end > prefix)
-        assert agreement.rebuild == (prefix < slave.confirmed)
     else:
         assert slave.end == slave.lowest or prefix < max(master.lowest, slave.lowest)
         assert agreement.agreed == max(prefix, slave.lowest)
@@ -112,5 +111,5 @@ def assert_keeps_confirmed(slave: LetterLog, master: LetterLog) -> None:
         agreement = handshake.agree(slave.describe(), master.describe())
     except ReplicaRefused as error:
         raise AssertionError("a replica of the group is refused") from error
-    assert not agreement.rebuild
+    assert agreement.agreed >= slave.confirmed
     assert agreement.begin >= slave.confirmed

@@ -22,6 +22,7 @@ from aerobee_broker.metadata.table_journal import SavedTables, TableJournal
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.clock import Clock
+from support.disk.replicated import derive_all
 from support.disk.stores import PATH
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ class ReplicaTables:
         follower = self.store.follower
         follower.confirm(self.store.end_offset, 0)
         while follower.underived or follower.halted:
-            follower.derive_all()
+            derive_all(self.store)
             self.replay.apply()
 
     async def lead(self, log: DurableLog) -> None:

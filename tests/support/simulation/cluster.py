@@ -218,7 +218,7 @@ class SimulatedCluster:
                 continue
             self._looked_at[node.number] = store, store.confirmed_offset
             found = store.corruption_count and not node.was_damaged
-            assert not found, f"{node.number} found damage: {store.corruptions}"
+            assert not found, f"{node.number} found damage: {list(store.damage.suspects)}"
             for (topic, queue_id), messages in visible(store).items():
                 if topic in self.vanishing:
                     continue

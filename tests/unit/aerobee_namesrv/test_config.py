@@ -9,8 +9,8 @@ import pytest
 
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
-from aerobee_namesrv.config import NamesrvOptions
-from aerobee_namesrv.runtime_config import RuntimeConfig
+from aerobee_chassis.runtime_config import LocalFile, RuntimeConfig
+from aerobee_namesrv.config import NamesrvOptions, runtime_config
 from aerobee_wire.status import Code
 from support.codes import raises_about, raises_code
 from support.configuration import samples
@@ -63,8 +63,10 @@ def test_controller_in_the_name_server_is_refused() -> None:
         load(NamesrvOptions, file=samples.refused("namesrv", "controller"))
 
 
-def test_key_in_another_case_may_change_at_run_time(config: RuntimeConfig) -> None:
-    config.update({"ordermessageenable": "true"})
+async def test_key_in_another_case_may_change_at_run_time(
+    config: RuntimeConfig[NamesrvOptions],
+) -> None:
+    await config.update({"ordermessageenable": "true"})
     assert config.now.order_message_enable
 
 
@@ -91,16 +93,16 @@ def test_tilde_is_the_home_directory() -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> RuntimeConfig:
-    return RuntimeConfig(options_in(tmp_path))
+def config(tmp_path: Path) -> RuntimeConfig[NamesrvOptions]:
+    return runtime_config(options_in(tmp_path))
 
 
 def options_in(folder: Path, *sets: str) -> NamesrvOptions:
     return load(NamesrvOptions, sets=[f"kvConfigPath={folder / 'kvConfig.json'}", *sets])
 
 
-def test_switch_changes_at_run_time(config: RuntimeConfig) -> None:
-    config.update({"enableTopicList": "false", "supportActingMaster": "true"})
+async def test_switch_changes_at_run_time(config: RuntimeConfig[NamesrvOptions]) -> None:
+    await config.update({"enableTopicList": "false", "supportActingMaster": "true"})
     assert (config.now.enable_topic_list, config.now.support_acting_master) == (False, True)
     assert config.runtime.entries()["enableTopicList"] == "false"
 
@@ -111,20 +113,20 @@ def test_every_key_that_may_change_is_a_switch(key: str) -> None:
     assert field.annotation is bool
 
 
-def test_a_change_survives_a_restart_until_it_is_unset(tmp_path: Path) -> None:
-    RuntimeConfig(options_in(tmp_path)).update({"orderMessageEnable": "true"})
-    second = RuntimeConfig(options_in(tmp_path))
+async def test_a_change_survives_a_restart_until_it_is_unset(tmp_path: Path) -> None:
+    await runtime_config(options_in(tmp_path)).update({"orderMessageEnable": "true"})
+    second = runtime_config(options_in(tmp_path))
     second.load()
     assert second.now.order_message_enable
-    second.update({}, ["orderMessageEnable"])
-    third = RuntimeConfig(options_in(tmp_path))
+    await second.update({}, ["orderMessageEnable"])
+    third = runtime_config(options_in(tmp_path))
     third.load()
     assert not third.now.order_message_enable
 
 
-def test_the_file_may_be_elsewhere(tmp_path: Path) -> None:
+async def test_the_file_may_be_elsewhere(tmp_path: Path) -> None:
     elsewhere = f"configStorePath={tmp_path / 'elsewhere' / 'changes.json'}"
-    RuntimeConfig(options_in(tmp_path, elsewhere)).update({"orderMessageEnable": "true"})
+    await runtime_config(options_in(tmp_path, elsewhere)).update({"orderMessageEnable": "true"})
     assert (tmp_path / "elsewhere" / "changes.json").exists()
 
 
@@ -134,17 +136,18 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> 
     path = tmp_path / "runtime.json"
     path.write_bytes(content)
     with raises_about(StartError, str(path)):
-        RuntimeConfig(options_in(tmp_path)).load()
+        runtime_config(options_in(tmp_path)).load()
     assert path.read_bytes() == content
 
 
-def test_a_change_that_cannot_be_written_is_no_change(tmp_path: Path) -> None:
+async def test_a_change_that_cannot_be_written_is_no_change(tmp_path: Path) -> None:
     def full(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    config = RuntimeConfig(options_in(tmp_path), full)
+    options = options_in(tmp_path)
+    config = RuntimeConfig(options, LocalFile(options.runtime_path, full))
     with raises_code(Code.SYSTEM_ERROR):
-        config.update({"orderMessageEnable": "true"})
+        await config.update({"orderMessageEnable": "true"})
     assert not config.now.order_message_enable
 
 
@@ -160,16 +163,16 @@ def test_a_change_that_cannot_be_written_is_no_change(tmp_path: Path) -> None:
         ("enableTopicList", "perhaps", Code.INVALID_PARAMETER),
     ],
 )
-def test_path_port_unknown_key_and_bad_value_are_refused_at_run_time(
-    config: RuntimeConfig, key: str, value: str, code: Code
+async def test_path_port_unknown_key_and_bad_value_are_refused_at_run_time(
+    config: RuntimeConfig[NamesrvOptions], key: str, value: str, code: Code
 ) -> None:
     """§1.8: NO_PERMISSION for what is set at start only."""
     with raises_code(code, key):
-        config.update({"supportActingMaster": "true", key: value})
+        await config.update({"supportActingMaster": "true", key: value})
     assert not config.now.support_acting_master, "all or nothing"
 
 
-def test_entries_are_texts_that_can_be_read_back(config: RuntimeConfig) -> None:
+def test_entries_are_texts_that_can_be_read_back(config: RuntimeConfig[NamesrvOptions]) -> None:
     entries = config.runtime.entries()
     assert entries["listenPort"] == "9876"
     assert NamesrvOptions.from_values(entries).to_json() == config.now.to_json()

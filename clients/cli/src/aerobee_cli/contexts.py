@@ -38,7 +38,7 @@ _VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How the command connects to a cluster. An empty text is not set.
+    """The settings with which the command connects to a cluster. An empty text is not set.
 
     `namesrv` has the form "H:P;H:P", and `proxy` "H:P". The files are absolute paths.
     """
@@ -92,7 +92,11 @@ class Contexts:
             return ""
 
     def chosen(self, named: str, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the context that counts if the context `named` was asked for, or "" if none."""
+        """Return the name of the context to use, or "" for none.
+
+        It is `named` if given. Otherwise it is the current context, unless the environment has
+        settings of a connection.
+        """
         if named:
             return named
         return "" if variables_set(environ) else self.current()

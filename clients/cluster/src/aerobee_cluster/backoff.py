@@ -1,4 +1,4 @@
-"""Compute the pauses of an exponential backoff. Pure: no clock, no I/O."""
+"""Compute the pauses of an exponential backoff. This module uses no clock and no I/O."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Options:
 
     @property
     def no_text_search(self) -> str:
-        """Why messages cannot be searched by text, or ""."""
+        """The reason why messages cannot be searched by text, or ""."""
         if not self.bodies:
             return "the console runs with --no-bodies"
         return "the console runs with --mask" if self.mask.paths else ""

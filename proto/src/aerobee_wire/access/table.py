@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 
 class Version(NamedTuple):
-    """When and where a record was written. The greater version is the newer one."""
+    """The time and the process of a write. The greater version is the newer one."""
 
     time_ms: int
     node: str  # makes versions of the same millisecond differ

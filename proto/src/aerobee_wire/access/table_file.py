@@ -33,10 +33,6 @@ class TableFile(NamedTuple):
     current_ms: int
 
 
-def encode(records: Iterable[Record], current_ms: int) -> bytes:
-    return joined(map(encode_record, records), current_ms)
-
-
 def encode_record(record: Record) -> str:
     """Return a record as it is in the file, for `joined`."""
     return json.dumps(_to_json(record), ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,6 @@
-"""Determine the members of a broker, for a client, from reports of name servers. Pure.
+"""Determine the members of a broker, for a client, from reports of name servers.
+
+This module does no I/O.
 
 Name servers report members by a stream, and in the routes that the client requests. If there are
 several name servers, some of them may be outdated.

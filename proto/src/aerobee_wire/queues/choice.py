@@ -1,4 +1,6 @@
-"""Choose the message queue for a message group or a priority. Pure.
+"""Choose the message queue for a message group or a priority.
+
+This module does no I/O.
 
 Proxy and client make the same choice, so that all senders use the same queue for a message group.
 

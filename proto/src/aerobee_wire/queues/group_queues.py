@@ -1,4 +1,6 @@
-"""Find the writable queues in a route, and the queues of message groups. Pure.
+"""Find the writable queues in a route, and the queues of message groups.
+
+This module does no I/O.
 
 Message groups wait for a broker that is temporarily missing.
 """

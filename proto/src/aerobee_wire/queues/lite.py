@@ -1,4 +1,6 @@
-"""Define the names of lite topics, and the attributes of their parents and groups. Pure.
+"""Define the names of lite topics, and the attributes of their parents and groups.
+
+This module does no I/O.
 
 A lite topic is a named sequence of messages under a topic of the type LITE, its parent. Its first
 message creates it. A consumer group is bound to one parent. The names of attributes are RocketMQ's.

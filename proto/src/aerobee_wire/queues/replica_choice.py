@@ -1,4 +1,6 @@
-"""Choose the replica from which a message queue is pulled. Pure.
+"""Choose the replica from which a message queue is pulled.
+
+This module does no I/O.
 
 The replicas suggest the next replica in their answers. The master suggests a slave to a reader that
 is far behind. The slave suggests the master to a reader that has nearly caught up. While no master

@@ -39,7 +39,6 @@ from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_broker.wiring.store import open_store, store_options
 from aerobee_broker.wiring.tables import Tables
-from aerobee_chassis import logs
 from aerobee_chassis.addresses import advertised_host, ip_of, join_address
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
@@ -262,7 +261,7 @@ class BrokerApp(App):
         """Create the server of the port. `use` puts options that change at run time into effect."""
 
         async def use_here(options: BrokerOptions) -> None:
-            self._take(options)
+            self.options = options
             await use(options)
 
         config = bind(
@@ -285,11 +284,6 @@ class BrokerApp(App):
             call_times=self._call_times,
         )
         return self._server
-
-    def _take(self, options: BrokerOptions) -> None:
-        if options.log_level != self.options.log_level:
-            logs.set_level(options.log_level)
-        self.options = options
 
     def _certificate_watch(self) -> BackgroundTask:
         return BackgroundTask("certificates", partial(watch_expiry, self.options, self._clock))
@@ -321,7 +315,7 @@ class BrokerApp(App):
         path = self.options.store_path_root_dir.expanduser()
         config = RuntimeConfig(self._given, self._disk, path, writer)
         config.load()
-        self._take(config.options)
+        self.options = config.now
         traces = None
         if self._span_exporter is not None:
             from aerobee_broker.traces import BrokerTraces

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, NamedTuple
 
 from aerobee_chassis.config import COMMAND_LINE, OptionsType, unknown_option
 from aerobee_chassis.errors import ConfigError
@@ -38,6 +38,15 @@ class Change(Generic[OptionsType]):
     without_effect: tuple[str, ...]
 
 
+class OptionState(NamedTuple):
+    """An option as it is now. `value` is text. `changeable` options may change at run time."""
+
+    key: str
+    value: str
+    source: Source
+    changeable: bool
+
+
 class RuntimeOptions(Generic[OptionsType]):
     """The options of a running service: those of its start, and the changes since.
 
@@ -53,6 +62,14 @@ class RuntimeOptions(Generic[OptionsType]):
     def keys(self) -> list[str]:
         """Return the keys that may change at run time, sorted."""
         return sorted(self._started.runtime_keys)
+
+    def shown(self) -> list[OptionState]:
+        """Return all options."""
+        sources, changeable = self.sources(), set(self.keys)
+        return [
+            OptionState(key, value, sources[key], key in changeable)
+            for key, value in self.entries().items()
+        ]
 
     def entries(self) -> dict[str, str]:
         """Return a map from key to value, with each value as text."""

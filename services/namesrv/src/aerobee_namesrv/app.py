@@ -44,7 +44,7 @@ from aerobee_cluster.access.handlers import AccessHandlers
 from aerobee_cluster.access.metering import CallMeter
 from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.access.store import KEEP_CURRENT_S, AccessStore, save_in
-from aerobee_namesrv.config import NamesrvOptions
+from aerobee_namesrv.config import NamesrvOptions, runtime_config
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import PREFIX, NamesrvMetrics, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
@@ -54,7 +54,6 @@ from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.proxies import ProxyRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
-from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.access.users import User
 from aerobee_wire.permissions import Permissions
 from aerobee_wire.status import MqError
@@ -101,7 +100,7 @@ class NamesrvApp(App):
         self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
     ) -> None:
         super().__init__()
-        self.options = RuntimeConfig(options)
+        self.options = runtime_config(options)
         self.clock = clock or SystemClock()
         self.kv_config = KVConfigManager(options.kv_config_path)
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
@@ -149,7 +148,7 @@ class NamesrvApp(App):
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
             Step(start=self.kv_config.open, stop=self.kv_config.close),
-            Step(start=self._restore_options),
+            Step(start=self.options.load),
             Step(start=self._restore_access),  # after the lock of the key-value file is held
             PeriodicTask("access table", KEEP_CURRENT_S, self.access.keep_current),
             BackgroundTask("first user", self._create_first_user),
@@ -185,12 +184,6 @@ class NamesrvApp(App):
             KvRpcs(self.kv_config),
             RuntimeRpcs(self.options),
         )
-
-    def _restore_options(self) -> None:
-        started = self.options.now
-        self.options.load()
-        if self.options.now.log_level != started.log_level:
-            logs.set_level(self.options.now.log_level)
 
     def _access_service(self, options: NamesrvOptions) -> Service:
         log = structlog.get_logger().info

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port
 from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
+from aerobee_chassis.runtime_config import LocalFile, RuntimeConfig
 from aerobee_chassis.runtime_options import FILE_NAME
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
@@ -79,3 +80,12 @@ class NamesrvOptions(ServerTlsOptions):
     @classmethod
     def _at_home(cls, value: Path) -> Path:
         return value.expanduser()
+
+
+def runtime_config(options: NamesrvOptions) -> RuntimeConfig[NamesrvOptions]:
+    """Return the options of a running name server: those of its start, and the changes."""
+    return RuntimeConfig(
+        options,
+        LocalFile(options.runtime_path),
+        remedy="restore the file, or set configStorePath to another one",
+    )

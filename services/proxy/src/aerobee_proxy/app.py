@@ -19,7 +19,6 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
-from aerobee_chassis import logs
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
@@ -144,7 +143,7 @@ class ProxyApp(App):
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
-            Step(start=self._restore_options),
+            Step(start=self.proxy.config.load),
             self._span_exporter,
             Step(stop=self._transport.close),
             Step(stop=self.proxy.close),
@@ -240,12 +239,6 @@ class ProxyApp(App):
         if self._admin is None:
             return []
         return [PeriodicTask("rates", RATES_S, sample), self._admin]
-
-    def _restore_options(self) -> None:
-        started = self._options
-        self.proxy.config.load()
-        if self.proxy.options.log_level != started.log_level:
-            logs.set_level(self.proxy.options.log_level)
 
     def _make_server(
         self,

@@ -22,7 +22,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.per_minute import PerMinute
 from aerobee_chassis.rpc.access import RejectionLog
 from aerobee_chassis.rpc.in_flight import bounds_of
-from aerobee_chassis.runtime_config import RuntimeConfig
+from aerobee_chassis.runtime_config import LocalFile, RuntimeConfig
 from aerobee_cluster.access.quota_buckets import QuotaBuckets
 from aerobee_cluster.transport import Transport
 from aerobee_proxy.access.table_users import TableUsers
@@ -97,7 +97,9 @@ class Proxy:
         namesrvs = options.namesrvs if namesrvs is None else namesrvs
         path = options.runtime_config_path
         self.config = RuntimeConfig(
-            options, Path(path).expanduser() if path else None, option="runtimeConfigPath"
+            options,
+            LocalFile(Path(path).expanduser()) if path else None,
+            remedy="restore the file, or set runtimeConfigPath to another one",
         )
         self._admin_address = admin_address
         self.clock = clock
@@ -357,7 +359,6 @@ class Proxy:
             process=ProcessRpcs(sessions, self.rates, name=self._name, set_level=self._set_level),
         )
 
-    def _set_level(self, level: str) -> None:
+    async def _set_level(self, level: str) -> None:
         """Change the log level of this process. Raises the errors of `RuntimeConfig.update`."""
-        self.config.update({"logLevel": level})
-        logs.set_level(self.options.log_level)
+        await self.config.update({"logLevel": level})

@@ -20,6 +20,7 @@ from aerobee_wire.topics import dead_letter_topic, retry_topic
 from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer
 from support.broker.pop_restarts import copy_store
+from support.observing.series import series_value
 
 LONG = "archive"
 
@@ -97,7 +98,7 @@ async def test_figures_count_from_the_first_readable_message(harness: BrokerHarn
     assert queries.expired(GROUP, TOPIC) == 1
     await harness.broker.consumer_gauges.measure()
     labels = {"topic": TOPIC, "consumer_group": GROUP}
-    assert harness.metrics.registry.value("aerobee_consumer_expired_messages", labels) == 1
+    assert series_value(harness.metrics.registry, "aerobee_consumer_expired_messages", labels) == 1
     queries.update(GROUP, [QueueOffset(TOPIC, 0, 3)])
     assert queries.lag(GROUP, TOPIC) == 1
     [reset] = await queries.reset(GROUP, TOPIC, [], queue_offset=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,9 +217,14 @@ def test_check_keeps_each_record_that_recovery_keeps(
     directory.mkdir(parents=True)
     (directory / ("0" * 20)).write_bytes(data.ljust(LOG_FILE, b"\0"))
     _, report = check(tmp_path / "store", capsys)
-    store = opened(tmp_path / "store")
+    damaged: list[object] = []
+
+    def on_event(name: str, fields: Mapping[str, object]) -> None:
+        if name == "corrupt_record":
+            damaged.append(fields["physical_offset"])
+
+    store = open_store(RealDisk(), OPTIONS, path=tmp_path / "store", on_event=on_event)
     assert store.max_offset("a", 0) == 6
-    damaged = [corruption.physical_offset for corruption in store.corruptions]
     assert [problem["physical_offset"] for problem in report["problems"]] == damaged
     store.close()
 

@@ -10,9 +10,9 @@ import pytest
 from aerobee.broker.v1 import config_pb2 as pb
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.rpc.config import ConfigRpcs
+from aerobee_chassis.errors import StartError
 from aerobee_wire.status import Code
 from support.broker.handlers import FakeCall
 from support.broker.harness import Begin, BrokerHarness, InlineWorker
@@ -23,6 +23,10 @@ from support.codes import raises_about, raises_code
 
 def rpcs(harness: BrokerHarness) -> ConfigRpcs:
     return ConfigRpcs(harness.config, harness.broker.use)
+
+
+def path_of(harness: BrokerHarness) -> Path:
+    return harness.broker._core.environment.path / "config" / "runtime.json"
 
 
 async def update(harness: BrokerHarness, *unset: str, **entries: str) -> list[str]:
@@ -73,7 +77,7 @@ async def test_transaction_checks_change_at_once(harness: BrokerHarness) -> None
 async def test_changes_survive_a_restart(begin: Begin, harness: BrokerHarness) -> None:
     await update(harness, maxMessageSize="3", autoCreateTopicEnable="false")
     second = await begin()
-    assert second.config.options.max_message_size == 3
+    assert second.config.now.max_message_size == 3
     with raises_code(Code.TOPIC_NOT_EXIST):
         await second.send("new", b"a")
     options = {
@@ -100,8 +104,8 @@ async def test_changes_survive_a_restart(begin: Begin, harness: BrokerHarness) -
 async def test_a_refused_key_changes_nothing(harness: BrokerHarness, key: str, code: Code) -> None:
     with raises_code(code, key):
         await update(harness, maxMessageSize="3", **{key: "1"})
-    assert harness.config.options.max_message_size != 3
-    assert not harness.config.path.exists()
+    assert harness.config.now.max_message_size != 3
+    assert not path_of(harness).exists()
 
 
 def test_runtime_keys_name_no_path_address_command_or_secret() -> None:
@@ -115,14 +119,14 @@ def test_runtime_keys_name_no_path_address_command_or_secret() -> None:
 
 
 async def test_a_change_that_cannot_be_written_is_no_change(harness: BrokerHarness) -> None:
-    with failing_disk(), raises_code(Code.SYSTEM_ERROR, str(harness.config.path)):
+    with failing_disk(), raises_code(Code.SYSTEM_ERROR, str(path_of(harness))):
         await update(harness, maxMessageSize="3")
-    assert harness.config.options.max_message_size != 3
+    assert harness.config.now.max_message_size != 3
 
 
 async def test_change_of_a_caller_that_disconnects_takes_effect(harness: BrokerHarness) -> None:
     """The thread of the writer cannot be cancelled, so the file has the change in any case."""
-    writer = harness.config._writer
+    writer = harness.broker._core.environment.writer
     assert isinstance(writer, InlineWorker)
     before = writer.calls
     writer.hold()
@@ -132,7 +136,7 @@ async def test_change_of_a_caller_that_disconnects_takes_effect(harness: BrokerH
     with suppress(asyncio.CancelledError):
         await change
     writer.let_go()
-    await until(lambda: harness.config.options.max_message_size == 3, "the change")
+    await until(lambda: harness.config.now.max_message_size == 3, "the change")
     with raises_code(Code.MESSAGE_ILLEGAL, "maxMessageSize"):
         await harness.send("t", b"abcd")
 
@@ -144,5 +148,5 @@ def test_a_damaged_file_is_named(harness: BrokerHarness, content: str, tmp_path:
     path.write_text(content)
     environment = harness.broker._core.environment
     config = RuntimeConfig(BrokerOptions(), environment.disk, tmp_path, environment.writer)
-    with raises_about(ConfigFileDamaged, str(path)):
+    with raises_about(StartError, str(path)):
         config.load()

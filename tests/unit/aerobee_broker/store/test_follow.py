@@ -21,6 +21,7 @@ from aerobee_wire.status import Code
 from support.clock.manual_clock import ManualClock
 from support.disk.replicated import (
     confirm,
+    derive_all,
     log_bytes,
     log_range,
     open_replica,
@@ -277,7 +278,7 @@ def test_a_replica_halts_behind_a_deletion(two: Two) -> None:
     confirm(replica, replica.end_offset)
     assert follower.halted
     assert replica.confirmed_offset == deleted_at
-    assert follower.derive(1_000) == follower.derive_all() == []
+    assert follower.derive(1_000) == follower.derive(1_000, at_once=True) == []
     replica.maintain(0)
     while replica.maintain_files():
         pass
@@ -290,7 +291,7 @@ def test_a_replica_halts_behind_a_deletion(two: Two) -> None:
     while follower.halted:
         halts.append(replica.confirmed_offset)
         follower.resume()
-        follower.derive_all()
+        derive_all(replica)
     assert halts[-1] == replica.end_offset
     assert set(halts[:-1]) <= {deleted_at}, "the first may be derived already"
     assert visible(replica) == visible(master)
@@ -362,9 +363,9 @@ def test_derived_files_that_cannot_be_read_are_reported(two: Two) -> None:
     replica.follower.confirm(replica.end_offset, 0)
     other.fail_reads = lambda path: path == FIRST_FILE
     with pytest.raises(StoreReadError):
-        replica.follower.derive_all()
+        derive_all(replica)
     other.fail_reads = lambda path: False
-    replica.follower.derive_all()
+    derive_all(replica)
     assert visible(replica) == visible(master)
 
 
@@ -437,9 +438,8 @@ def test_a_topic_deleted_and_made_again_is_that_of_the_master(two: Two) -> None:
     master.delete_topic("a")
     send(master, numbered_messages(200, 5))
     ship_all(master, replica)
-    replica.follower.confirm(replica.end_offset, 0)
-    replica.follower.derive_all(below=place)
+    confirm(replica, place)
     assert replica.confirmed_offset == place
     replica.delete_topic("a", below=place)
-    replica.follower.derive_all()
+    confirm(replica, replica.end_offset)
     assert visible(replica) == visible(master) != {}

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from aerobee_chassis.metrics.endpoint import PAUSE_BYTES, with_pauses
 from aerobee_chassis.metrics.exposition import LINES, Exposition
 from aerobee_chassis.metrics.series import Distribution, Kind, Metric, Registry, Series
+from support.observing.series import series_value
 
 AGE = Metric("age", Kind.GAUGE, "Age.", ("topic",), "milliseconds")
 SENT = Metric("sent_total", Kind.COUNTER, 'Sent:\n "all".', former="rocketmq_sent_total")
@@ -121,7 +122,7 @@ def test_a_histogram_beyond_the_limit_is_merged() -> None:
         times.observe(5, topic)
     found = parsed(registry)
     assert found[key("times_count", otel_metric_overflow="true")] == 2
-    first = registry.value("times", {"topic": "a", "otel_metric_overflow": ""})
+    first = series_value(registry, "times", {"topic": "a", "otel_metric_overflow": ""})
     assert isinstance(first, Distribution)
 
 

@@ -345,7 +345,10 @@ def test_records_of_quotas_survive_the_wire_and_the_file() -> None:
     deleted = table.changes(delete=[user("gone", calls=1)], now_ms=2, node="n")
     records = [*table.records(), *deleted]
     assert [record_of(to_record(each)) for each in records] == records
-    assert table_file.decode(table_file.encode(records, 5)).records == records
+    assert (
+        table_file.decode(table_file.joined(map(table_file.encode_record, records), 5)).records
+        == records
+    )
 
 
 async def test_clients_with_overlong_names_share_one_bucket() -> None:

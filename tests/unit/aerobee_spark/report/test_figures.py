@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import duckdb
 import pytest
 
-from aerobee_spark.report.data.figures import DUCKDB, Figures, compute
+from aerobee_spark.report.data.figures import Figures, compute
+from aerobee_spark.report.data.sql_dialect import DUCKDB
 from aerobee_spark.report.request import DLQ
 
 

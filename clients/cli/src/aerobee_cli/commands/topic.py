@@ -310,7 +310,7 @@ def _given(
     lite_ttl: str | None,
     attribute: list[str] | None,
 ) -> dict[str, Any]:
-    """Return the settings of the options, by their names in a file.
+    """Return the settings that the options give, keyed as in a file of `aerobee apply`.
 
     `counts` are the options --queues, --read-queues and --write-queues.
     """

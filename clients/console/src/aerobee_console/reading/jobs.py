@@ -35,44 +35,44 @@ class Job:
 
     @property
     def started_ms(self) -> int:
-        """The first start, in milliseconds since the epoch."""
+        """The time of the first start on a broker, in milliseconds since the epoch."""
         return min(part.started_ms for part in self.parts)
 
     @property
     def ended_ms(self) -> int:
-        """The last end, in milliseconds since the epoch; 0 while it runs on a broker."""
+        """The time of the last end, in milliseconds since the epoch; 0 while a broker runs it."""
         ends = [part.ended_ms for part in self.parts]
         return max(ends) if all(ends) else 0
 
     @property
     def limit(self) -> int:
-        """The most letters that it sends or dismisses; 0 for all."""
+        """The maximum number of letters that the job sends or dismisses; 0 for no limit."""
         return sum(part.limit for part in self.parts)
 
     @property
     def rate(self) -> float:
-        """The most letters a second; 0 for no limit."""
+        """The maximum number of letters a second; 0 for no limit."""
         # The shares of the brokers are fractions, so their sum needs rounding.
         return round(sum(part.rate for part in self.parts), 3)
 
     @property
     def total(self) -> int:
-        """The letters between its bounds."""
+        """The number of letters between the bounds of the job."""
         return sum(part.total for part in self.parts)
 
     @property
     def examined(self) -> int:
-        """The letters that it has examined."""
+        """The number of letters that the job has examined."""
         return sum(part.examined for part in self.parts)
 
     @property
     def sent(self) -> int:
-        """The letters that it has sent or dismissed."""
+        """The number of letters that the job has sent or dismissed."""
         return sum(part.sent for part in self.parts)
 
     @property
     def failed(self) -> int:
-        """The letters that it could not send."""
+        """The number of letters that the job failed to send."""
         return sum(part.failed for part in self.parts)
 
 

@@ -1399,7 +1399,7 @@ class AccessDecision:
 
 @dataclass(frozen=True, slots=True)
 class QuotaDescription:
-    """How much a user, a client or an address may do a second, at each process. 0: unlimited."""
+    """The rates of a user, a client or an address, at each process. 0: unlimited."""
 
     # "User:NAME", "Client:ID" or "Address:HOST"; the name * is the default of its kind.
     subject: str

@@ -62,7 +62,7 @@ class TopicStatistics:
 
     @classmethod
     def merged(cls, parts: Sequence[TopicStatistics], *, complete: bool) -> Self:
-        """Add up the statistics of brokers. All are None unless the parts are `complete`."""
+        """Add up the statistics of brokers. If `complete` is false, all fields are None."""
         return cls(
             **{
                 each.name: _merged(
@@ -121,7 +121,7 @@ class GroupStatistics:
 
     @classmethod
     def merged(cls, parts: Sequence[GroupStatistics], *, complete: bool) -> Self:
-        """Add up the statistics of brokers. All are None unless the parts are `complete`."""
+        """Add up the statistics of brokers. If `complete` is false, all fields are None."""
         unions: dict[str, Callable[[Iterable[Any]], Any]] = {
             "members": max,
             "topics": max,

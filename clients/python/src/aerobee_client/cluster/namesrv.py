@@ -107,7 +107,7 @@ class NamesrvClient:
                 )
                 for call in done:
                     answered_by = asked.pop(call)
-                    if answers.is_one(call):
+                    if answers.has_answered(call):
                         self._current = answered_by
                         return call.result()
         finally:
@@ -126,7 +126,7 @@ class _Answers:
         self.reason = ""
         self.refusal: MqError | None = None
 
-    def is_one(self, call: asyncio.Task[R]) -> bool:
+    def has_answered(self, call: asyncio.Task[R]) -> bool:
         """Return whether a call to a name server succeeded.
 
         Raises its error if all name servers would return the same one.

@@ -68,7 +68,7 @@ class TopicConfig:
 
     @property
     def time(self) -> TopicTime | None:
-        """How long the store keeps messages, or None if nothing but the broker decides."""
+        """The retention of the topic, or None if only the options of the broker apply."""
         reserved_ms = self.reserved_ms
         if reserved_ms is None and not self.expired_before_ms:
             return None

@@ -9,53 +9,34 @@ keys, and a change is kept in a file of its own.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
-import structlog
 from aerobee.broker.v1 import config_pb2 as pb
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.runtime_config import RuntimeConfig
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigRpcs:
     """`use` puts changed options into effect."""
 
-    config: RuntimeConfig
-    use: Callable[[BrokerOptions], Awaitable[None]]
-    _running: set[asyncio.Task[pb.UpdateConfigResponse]] = field(default_factory=set, init=False)
+    def __init__(
+        self,
+        config: RuntimeConfig[BrokerOptions],
+        use: Callable[[BrokerOptions], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._use = use
 
     async def get_config(self, request: pb.GetConfigRequest, call: Call) -> pb.GetConfigResponse:
-        runtime = self.config.runtime
-        sources, changeable = runtime.sources(), set(runtime.keys)
         return pb.GetConfigResponse(
-            options=[
-                pb.ConfigOption(
-                    key=key, value=value, source=sources[key], changeable=key in changeable
-                )
-                for key, value in runtime.entries().items()
-            ]
+            options=[pb.ConfigOption(**each._asdict()) for each in self._config.runtime.shown()]
         )
 
     async def update_config(
         self, request: pb.UpdateConfigRequest, call: Call
     ) -> pb.UpdateConfigResponse:
-        """Change options. A caller that disconnects does not end the change.
-
-        The thread would still write the file, and the process would run without its options.
-        """
-        task = asyncio.create_task(self._update(request, call.peer))
-        self._running.add(task)  # the loop itself keeps only a weak reference
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
-
-    async def _update(self, request: pb.UpdateConfigRequest, peer: str) -> pb.UpdateConfigResponse:
-        entries, unset = dict(request.entries), list(request.unset)
-        without_effect = await self.config.update(entries, unset)
-        structlog.get_logger().info("options_changed", peer=peer, changed=entries, unset=unset)
-        await self.use(self.config.options)
+        entries, unset = request.entries, request.unset
+        without_effect = await self._config.change(entries, unset, call.peer, self._use)
         return pb.UpdateConfigResponse(without_effect=without_effect)

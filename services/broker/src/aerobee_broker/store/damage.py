@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from aerobee_broker.store.messages import Corruption
-
 EventListener = Callable[[str, Mapping[str, object]], None]  # event, fields
 DamageListener = Callable[[Path, int, str], None]  # file, physical offset, reason
 
@@ -39,7 +37,7 @@ class DamagedRange(NamedTuple):
 
 
 class DamageRegister:
-    """Reports each damaged record once, and remembers the last 1,000 reports.
+    """Reports each damaged record once, and counts the reports.
 
     `ranges` has the known damage that is not repaired, in the order of offsets and without
     overlaps. `suspects` has the physical offsets at which a reader did not find a whole record. The
@@ -49,7 +47,6 @@ class DamageRegister:
     def __init__(self, on_event: EventListener, *, repairable: bool = False) -> None:
         self.repairable = repairable
         self.count = 0
-        self.last: deque[Corruption] = deque(maxlen=_REMEMBERED)
         self.ranges: list[DamagedRange] = []
         self.suspects: deque[int] = deque(maxlen=_REMEMBERED)
         self._event = on_event
@@ -78,7 +75,6 @@ class DamageRegister:
         if len(self._offsets) < _OFFSETS:
             self._offsets.add(physical_offset)
         self.count += 1
-        self.last.append(Corruption(file, physical_offset, reason))
         self._event(
             "corrupt_record",
             {"file": str(file), "physical_offset": physical_offset, "reason": reason},

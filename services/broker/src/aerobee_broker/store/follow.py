@@ -18,8 +18,8 @@ Deriving also stops before damage, until the damage is repaired from another rep
 must lead in spite of damage skips the damage (`derive_over_damage`).
 
 While a replica follows, its store refuses appends (`Flush.close_to_appends`). To become master,
-call `confirm` with the end of the log, and `derive_all`. For each halt, call `resume` and
-`derive_all` again. Then call `Flush.open_to_appends`.
+call `confirm` with the end of the log, and `derive` until `underived` is 0. For each halt, call
+`resume` and continue. Then call `Flush.open_to_appends`.
 
 The event loop's thread owns the object. `begin_at` blocks, and no other part may use the store
 meanwhile.
@@ -158,23 +158,6 @@ class LogFollower:
             return []
         arrivals = self._derive(self._limit)
         self._due_ms = monotonic_ms + PIECE_MS
-        return arrivals
-
-    def derive_all(self, below: int | None = None) -> list[Arrival]:
-        """Add all confirmed records up to the next halt or damage to queues and index.
-
-        With `below`, add only records below this physical offset.
-
-        Return an arrival for each piece and queue. The call blocks for about 1 ms a MiB. Raises
-        StoreReadError.
-        """
-        limit = self._limit if below is None else min(below, self._limit)
-        arrivals: list[Arrival] = []
-        while self._dispatch.confirmed < limit and not self.halted:
-            before = self._dispatch.confirmed
-            arrivals += self._derive(limit)
-            if self._dispatch.confirmed == before:
-                break  # `below` is within a record, or damage was found
         return arrivals
 
     def _derive(self, confirmed: int) -> list[Arrival]:

@@ -37,7 +37,6 @@ from aerobee_broker.errors import (
     reason_of,
 )
 from aerobee_broker.store.append import Appender
-from aerobee_broker.store.cut import Cut, Cutter
 from aerobee_broker.store.damage import DamageRegister, EventListener, ignore_event
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
@@ -52,7 +51,6 @@ from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import (
     Appended,
     AppendedBatch,
-    Corruption,
     NewBatch,
     NewMessage,
 )
@@ -63,6 +61,7 @@ from aerobee_broker.store.retention.cleaning import Cleaning
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
 from aerobee_broker.store.ship import LogShipper
+from aerobee_broker.store.truncation import Cut, Cutter
 from aerobee_wire.message_id import pack_host
 
 _HELD_MS = 10_000  # a clock may be this far behind the last store time
@@ -281,11 +280,6 @@ class MessageStore:
     def corruption_count(self) -> int:
         """The number of damaged records found since the start."""
         return self.damage.count
-
-    @property
-    def corruptions(self) -> Sequence[Corruption]:
-        """The last damaged records found, at most 1,000."""
-        return self.damage.last
 
     @property
     def disk_full_reason(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from aerobee_wire import properties as props
@@ -155,14 +154,6 @@ class ReadResult:
     message_count: int = 0
     corrupted_count: int = 0
     is_all: bool = False
-
-
-class Corruption(NamedTuple):
-    """A damaged position: the bytes there should be a valid record, but are not."""
-
-    file: Path
-    physical_offset: int
-    reason: str
 
 
 class RollBacks(Protocol):

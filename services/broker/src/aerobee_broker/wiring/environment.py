@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Environment:
     """The environment of a broker.
 
-    - `config` has the current options, `options`.
+    - `config` has the current options, and their changes.
     - `path` is the directory of the store.
     - `format` records the features that a build must know to open the store.
     - `flusher` is the thread that flushes the log and maintains the store.
@@ -53,4 +53,4 @@ class Environment:
 
     @property
     def options(self) -> BrokerOptions:
-        return self.config.options
+        return self.config.now

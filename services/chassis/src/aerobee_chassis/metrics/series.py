@@ -217,21 +217,6 @@ class Registry:
                         limited = overflow.limited(items, self._limit)
                     yield _limited(metric), limited
 
-    def value(self, name: str, labels: Mapping[str, str] | None = None) -> Value | None:
-        """Return the value of a series, or None if there is no such series.
-
-        Args:
-            name: The name in Prometheus' text format.
-            labels: The metric's own labels.
-        """
-        wanted = dict(labels or {})
-        for metric, items in self.collect():
-            if metric.exposed == name:
-                for values, value in items:
-                    if dict(zip(metric.labels, values, strict=True)) == wanted:
-                        return value
-        return None
-
 
 def _limited(metric: Metric) -> Metric:
     """Return a metric with the label of the overflow."""

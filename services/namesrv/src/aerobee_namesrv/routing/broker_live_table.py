@@ -179,7 +179,7 @@ class BrokerLiveTable:
                 self._rows[key] = replace(live, watch=None)
 
     def expire(self) -> int:
-        """Submit each broker whose last sign of life has expired, and return their number."""
+        """Submit for removal each broker without a recent sign of life. Return their number."""
         now = self._clock.monotonic_ms()
         return sum(
             self._submit(key, Reason.EXPIRED)

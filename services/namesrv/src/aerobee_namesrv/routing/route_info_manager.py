@@ -25,6 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.runtime_config import RuntimeConfig
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
 from aerobee_namesrv.routing.rows import (
     AwayBroker,
@@ -41,7 +43,6 @@ from aerobee_namesrv.routing.rows import (
 )
 from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
-from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.epochs import can_reach
 from aerobee_wire.route import MASTER_ID, WRITE
 from aerobee_wire.status import Code, MqError
@@ -145,7 +146,10 @@ MOST_AWAY = 64
 
 class RouteInfoManager:
     def __init__(
-        self, options: RuntimeConfig, broker_live_table: BrokerLiveTable, conflicts: Conflicts
+        self,
+        options: RuntimeConfig[NamesrvOptions],
+        broker_live_table: BrokerLiveTable,
+        conflicts: Conflicts,
     ) -> None:
         self._options = options
         self.conflicts = conflicts

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import structlog
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
-from aerobee_chassis import logs
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.runtime_config import RuntimeConfig
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
-from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire import topics
 
 
@@ -107,7 +106,7 @@ class RuntimeRpcs:
     keys. The file contains the changes only.
     """
 
-    def __init__(self, config: RuntimeConfig) -> None:
+    def __init__(self, config: RuntimeConfig[NamesrvOptions]) -> None:
         self._config = config
 
     async def get_runtime_config(
@@ -121,8 +120,5 @@ class RuntimeRpcs:
     async def update_runtime_config(
         self, request: pb.UpdateRuntimeConfigRequest, call: Call
     ) -> pb.UpdateRuntimeConfigResponse:
-        entries, unset = dict(request.entries), list(request.unset)
-        without_effect = self._config.update(entries, unset)
-        logs.set_level(self._config.now.log_level)
-        structlog.get_logger().info("options_changed", peer=call.peer, changed=entries, unset=unset)
+        without_effect = await self._config.change(request.entries, request.unset, call.peer)
         return pb.UpdateRuntimeConfigResponse(without_effect=without_effect)

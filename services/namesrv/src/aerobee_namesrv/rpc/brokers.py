@@ -18,12 +18,13 @@ import structlog
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.runtime_config import RuntimeConfig
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.routing.broker_live_table import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import BrokerKey
 from aerobee_namesrv.rpc import checks, convert
-from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.status import Code, MqError
 
 # A batch of removals takes only milliseconds.
@@ -35,7 +36,7 @@ class BrokerRpcs:
     manager: RouteInfoManager
     removals: RemovalQueue
     kv_config: KVConfigManager
-    options: RuntimeConfig
+    options: RuntimeConfig[NamesrvOptions]
 
     async def register_broker(
         self, request: pb.RegisterBrokerRequest, call: Call

@@ -18,12 +18,13 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.runtime_config import RuntimeConfig
+from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import RouteCounts
 from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
-from aerobee_namesrv.runtime_config import RuntimeConfig
 from aerobee_wire.access.policies import TOPIC
 from aerobee_wire.status import Code, MqError
 
@@ -35,7 +36,7 @@ class RouteRpcs:
         self,
         manager: RouteInfoManager,
         kv_config: KVConfigManager,
-        options: RuntimeConfig,
+        options: RuntimeConfig[NamesrvOptions],
         clock: Clock,
         counts: RouteCounts,
         *,

@@ -1,4 +1,7 @@
-"""Read the route of a topic: its message queues, and the message types that it accepts. Pure."""
+"""Read the route of a topic: its message queues, and the message types that it accepts.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from support.lite.broker_client import (
     make_parent,
     send_lite,
 )
+from support.observing.series import series_value
 
 
 async def progress(harness: BrokerHarness, **fields: str) -> dict[tuple[str, int], int | None]:
@@ -39,7 +40,7 @@ async def progress(harness: BrokerHarness, **fields: str) -> dict[tuple[str, int
 
 def gauge(harness: BrokerHarness) -> float | None:
     labels = dict(zip(CONSUMER_LAG_MESSAGES.labels, lag_labels(GROUP, PARENT), strict=True))
-    value = harness.metrics.registry.value("rocketmq_consumer_lag_messages", labels)
+    value = series_value(harness.metrics.registry, "rocketmq_consumer_lag_messages", labels)
     assert value is None or isinstance(value, int)
     return value
 

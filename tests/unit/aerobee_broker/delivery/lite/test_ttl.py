@@ -31,6 +31,7 @@ from support.lite.broker_client import (
     send_lite,
 )
 from support.lite.derived_files import lose_derived_files
+from support.observing.series import series_value
 
 MINUTE_S = 60
 
@@ -54,8 +55,10 @@ async def listed(harness: BrokerHarness, group: str = GROUP) -> dict[str, tuple[
 
 
 def unsettled(harness: BrokerHarness, group: str = GROUP) -> float:
-    value = harness.metrics.registry.value(
-        "aerobee_lite_messages_expired_unsettled_total", {"topic": PARENT, "consumer_group": group}
+    value = series_value(
+        harness.metrics.registry,
+        "aerobee_lite_messages_expired_unsettled_total",
+        {"topic": PARENT, "consumer_group": group},
     )
     assert value is None or isinstance(value, int)
     return value or 0

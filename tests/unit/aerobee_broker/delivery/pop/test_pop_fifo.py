@@ -21,6 +21,7 @@ from support.broker.pop_consumer import (
     deliveries,
     lease_set,
 )
+from support.observing.series import series_value
 
 
 @pytest.fixture(autouse=True)
@@ -218,7 +219,7 @@ async def test_a_gauge_counts_blocked_message_groups(consumer: PopConsumer) -> N
 
     def gauge() -> object:
         consumer.harness.broker.gauges.measure(6)
-        return consumer.harness.metrics.registry.value("aerobee_pop_blocked_message_groups")
+        return series_value(consumer.harness.metrics.registry, "aerobee_pop_blocked_message_groups")
 
     assert gauge() == 1
     await consumer.ack(*got)

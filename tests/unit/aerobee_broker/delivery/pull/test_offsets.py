@@ -22,6 +22,7 @@ from support.broker.pop_consumer import PopConsumer
 from support.broker.pop_restarts import copy_store
 from support.clock.virtual_loop import START_MS
 from support.codes import raises_code
+from support.observing.series import series_value
 
 
 @pytest.fixture
@@ -124,13 +125,13 @@ async def test_the_status_has_the_numbers_of_the_broker(harness: BrokerHarness) 
 async def test_the_gauges_have_the_numbers_of_the_broker(harness: BrokerHarness) -> None:
     harness.broker.gauges.measure(6)
     registry = harness.metrics.registry
-    assert registry.value("rocketmq_broker_permission") == 6
-    assert registry.value("rocketmq_topic_number") == len(harness.tables.topics)
+    assert series_value(registry, "rocketmq_broker_permission") == 6
+    assert series_value(registry, "rocketmq_topic_number") == len(harness.tables.topics)
     harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 2)])
     harness.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     await harness.broker.consumer_gauges.measure()
     lag = {"topic": "t", "consumer_group": "g", "is_retry": "false", "is_system": "false"}
-    assert registry.value("rocketmq_consumer_lag_messages", lag) == 1
+    assert series_value(registry, "rocketmq_consumer_lag_messages", lag) == 1
     assert [
         labels
         for metric, items in registry.collect()
@@ -138,7 +139,7 @@ async def test_the_gauges_have_the_numbers_of_the_broker(harness: BrokerHarness)
         if metric is CONSUMER_LAG_MESSAGES
     ] == [("g", "t", "false", "false")]
     sent = {"topic": "t", "message_type": "normal", "is_system": "false"}
-    assert registry.value("rocketmq_messages_in_total", sent) == 3
+    assert series_value(registry, "rocketmq_messages_in_total", sent) == 3
 
 
 async def test_offsets_of_system_groups_cannot_be_changed(harness: BrokerHarness) -> None:

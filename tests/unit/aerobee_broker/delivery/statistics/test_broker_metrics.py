@@ -8,6 +8,7 @@ from types import FrameType
 from aerobee_broker import declared_metrics as declared
 from aerobee_broker.metrics import BrokerMetrics, lag_labels
 from aerobee_chassis.metrics.series import Labels, Registry
+from support.observing.series import series_value
 
 
 def filled(topics: int) -> BrokerMetrics:
@@ -71,7 +72,7 @@ def test_a_topic_of_a_deleted_name_counts_from_the_beginning() -> None:
     metrics.delivered("t1", "g1", 3, 30)
     metrics.transaction_checked("t1")
     labels = {"topic": "t1"}
-    assert metrics.registry.value(declared.TRANSACTION_CHECKS.exposed, labels) == 1
+    assert series_value(metrics.registry, declared.TRANSACTION_CHECKS.exposed, labels) == 1
     assert metrics.delivered_by["t1"]["g1"].messages == 3
     metrics.forget_topic("t1")
     metrics.forget_group("g1")

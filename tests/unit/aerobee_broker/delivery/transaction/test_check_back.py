@@ -21,6 +21,7 @@ from aerobee_wire.status import Code
 from support.broker.handlers import FakeCall
 from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.transactions import end, half
+from support.observing.series import series_value
 
 COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
 
@@ -291,7 +292,7 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
 
     def value(name: str, **labels: str) -> object:
         harness.broker.gauges.measure(6)
-        return harness.metrics.registry.value(name, labels)
+        return series_value(harness.metrics.registry, name, labels)
 
     assert value("rocketmq_half_messages", topic="t") == 1
     assert value("rocketmq_commit_messages_total", topic="t") == 1

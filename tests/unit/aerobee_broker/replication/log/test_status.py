@@ -12,6 +12,7 @@ from aerobee_broker.replication.log.status import ReplicaStatus, Role, master_st
 from aerobee_broker.replication.rpc.replica import status_message, status_of
 from aerobee_chassis.metrics.series import Distribution, Registry
 from support.etcd.coordinator_contract import replica_of
+from support.observing.series import series_value
 
 
 def in_sync_set() -> InSyncSet:
@@ -87,7 +88,7 @@ def test_metrics_show_a_role_and_what_slaves_lack_until_there_is_another() -> No
     metrics = ReplicaMetrics(registry, 0)
 
     def value(name: str, **labels: str) -> object:
-        return registry.value(f"aerobee_replica_{name}", {"replica_id": "0", **labels})
+        return series_value(registry, f"aerobee_replica_{name}", {"replica_id": "0", **labels})
 
     metrics.measure(master())
     assert (value("role", role="master"), value("role", role="slave")) == (1, 0)
@@ -109,7 +110,7 @@ def test_metrics_count_what_a_replica_counts() -> None:
     metrics, counts = ReplicaMetrics(registry, 0), ReplicaCounts()
 
     def value(name: str, **labels: str) -> object:
-        return registry.value(f"aerobee_replica_{name}", {"replica_id": "0", **labels})
+        return series_value(registry, f"aerobee_replica_{name}", {"replica_id": "0", **labels})
 
     assert value("elections_total", reason="promotion") == 0
     counts.received(70)

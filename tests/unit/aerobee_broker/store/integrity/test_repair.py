@@ -22,7 +22,14 @@ from support.disk.damage import (
     reopened,
     replica_of,
 )
-from support.disk.replicated import REPLICATED, confirm, log_bytes, open_replica, ship_all
+from support.disk.replicated import (
+    REPLICATED,
+    confirm,
+    derive_all,
+    log_bytes,
+    open_replica,
+    ship_all,
+)
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import PATH, open_store, upkeep, visible
 
@@ -109,7 +116,7 @@ def test_replica_that_leads_with_damage_gets_its_messages_later() -> None:
     replica = open_replica(disk)
     replica.follower.confirm(replica.end_offset, 0)
     replica.follower.derive_over_damage()
-    replica.follower.derive_all()
+    derive_all(replica)
     replica.flush.open_to_appends()
     assert 20 not in visible(replica)["a", 0]
     assert replica.max_offset("a", 0) == 50

@@ -30,6 +30,7 @@ from support.disk.stores import (
     flush,
     new_store,
     open_store,
+    open_with_events,
     send,
     upkeep,
     visible,
@@ -306,14 +307,16 @@ def test_any_file_size_works(size: int) -> None:
 
 
 def test_unreadable_log_file_is_damage() -> None:
-    store, disk, _ = new_store()
+    disk = SimulatedDisk()
+    store, events = open_with_events(disk)
     send(store, BIG)
     send(store, [*BIG[:1], NewMessage("b", 0, b"fine")])
     disk.fail_reads = lambda path: path == FIRST_FILE
     result = store.read("a", 0, 0)
     assert (result.message_count, result.corrupted_count) == (1, 4)
     assert visible(store)["b", 0] == {0: b"fine"}
-    assert store.corruptions[0].file == FIRST_FILE
+    [first, *_] = [fields for name, fields in events if name == "corrupt_record"]
+    assert first["file"] == str(FIRST_FILE)
 
 
 def test_unreadable_directory_is_a_store_open_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,16 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, NewMessage
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import FIRST_FILE, PATH, bodies, new_store, open_store, send, upkeep
+from support.disk.stores import (
+    FIRST_FILE,
+    PATH,
+    Events,
+    bodies,
+    new_store,
+    open_store,
+    send,
+    upkeep,
+)
 
 
 def test_record_is_found_by_its_physical_offset() -> None:
@@ -83,8 +92,15 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def served(clock: ManualClock) -> MessageStore:
-    store = open_store(clock=clock)
+def events() -> Events:
+    return []
+
+
+@pytest.fixture
+def served(clock: ManualClock, events: Events) -> MessageStore:
+    store = open_store(
+        clock=clock, on_event=lambda name, fields: events.append((name, dict(fields)))
+    )
     send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
     store.enable_read_retries()
     return store
@@ -109,7 +125,7 @@ def test_read_that_fails_for_a_while_is_no_damage(
 
 
 def test_unreadable_sector_costs_only_its_record(
-    served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    served: MessageStore, clock: ManualClock, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     physical_offset, size, _ = served.units("a", 0, 4, 1)[0]
     unreadable(monkeypatch, served, physical_offset + 100)
@@ -120,9 +136,9 @@ def test_unreadable_sector_costs_only_its_record(
     result = served.read("a", 0, 0)
     assert bodies(result.records) == [b"%d" % n for n in range(10) if n != 4]
     assert (result.next_begin_offset, result.corrupted_count) == (10, 1)
-    [damage] = served.corruptions
-    assert damage.physical_offset == physical_offset
-    assert damage.reason == "a 0 4: the disk cannot read it"
+    [damage] = [fields for name, fields in events if name == "corrupt_record"]
+    assert damage["physical_offset"] == physical_offset
+    assert damage["reason"] == "a 0 4: the disk cannot read it"
     with pytest.raises(MessageCorrupted):
         served.get(physical_offset, size)
 

@@ -14,7 +14,7 @@ from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_cluster.receiving import RETRY_S
 from aerobee_proxy.cluster.leasing.receive import LATE_S
-from aerobee_proxy.cluster.leasing.receive_line import KEPT_POLLS, OLD_S, UNVISITED_S
+from aerobee_proxy.cluster.leasing.receive_waiters import KEPT_POLLS, OLD_S, UNVISITED_S
 from aerobee_wire.consume_order import ConsumeOrder
 from support.proxy.public_requests import GROUP, TOPIC
 from support.proxy.whole_cluster import WholeCluster
@@ -283,8 +283,8 @@ async def test_polls_of_filters_that_no_receive_uses_any_more_are_ended(
 async def test_names_that_clients_make_up_are_forgotten(cluster: WholeCluster) -> None:
     for number in range(5):
         assert await received(cluster, f"made-up-{number}") == []
-    [line] = cluster.proxy.receiver._lines._lines.values()
-    assert set(line._brokers) == {A, B}
+    [waiters] = cluster.proxy.receiver._waiters._waiters.values()
+    assert set(waiters._brokers) == {A, B}
 
 
 async def test_a_proxy_that_stops_answers_polls_with_nothing(cluster: WholeCluster) -> None:

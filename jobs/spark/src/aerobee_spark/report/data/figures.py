@@ -14,64 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.report.data.poison_keys import poison_key_query
+from aerobee_spark.report.data.sql_dialect import Dialect
 from aerobee_spark.report.request import DLQ
 from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
-
-# A function that inserts its arguments into a template of an SQL expression.
-Expression = Callable[..., str]
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """Functions that write the SQL expressions in which Spark and DuckDB differ.
-
-    Each function takes SQL expressions and returns an SQL expression. Thus one text of a query
-    serves both engines.
-
-    Attributes:
-        millis: converts a timestamp to milliseconds since the epoch.
-        quotient: divides two integers and drops the remainder.
-        quantiles: aggregates numbers to a list of the median and the 95th percentile, or to null
-            without values.
-        distinct_words: splits a text at spaces into one row for each distinct word.
-        ordered: aggregates values to a list in the order of their places, under a condition.
-        start: returns the first bytes of a binary, up to a length.
-        value: returns the value of a name in a map, or null if the name is missing.
-    """
-
-    millis: Expression
-    quotient: Expression
-    quantiles: Expression
-    distinct_words: Expression
-    ordered: Expression
-    start: Expression
-    value: Expression
-
-
-SPARK = Dialect(
-    millis="unix_millis({})".format,
-    quotient="{} DIV {}".format,
-    # An accuracy of 10,000 gives exact results for up to some thousand values.
-    quantiles="percentile_approx({}, array(0.5D, 0.95D), 10000)".format,
-    distinct_words="explode(array_distinct(split({}, ' ')))".format,
-    ordered=(
-        "transform(array_sort(collect_list(named_struct('place', {1}, 'value', {0})) "
-        "FILTER (WHERE {2})), each -> each.value)"
-    ).format,
-    start="substring({}, 1, {})".format,
-    value="{}['{}']".format,
-)
-DUCKDB = Dialect(
-    millis="epoch_ms({})".format,
-    quotient="{} // {}".format,
-    quantiles="quantile_disc({}, [0.5, 0.95])".format,
-    distinct_words="unnest(list_distinct(string_split({}, ' ')))".format,
-    ordered="list({0} ORDER BY {1}) FILTER (WHERE {2})".format,
-    start="array_slice({}, 1, {})".format,
-    value="map_extract({}, '{}')[1]".format,
-)
-
 
 Row = dict[str, Any]
 # A function that runs an SQL query and returns its rows, each as column name → value.
@@ -79,8 +26,6 @@ Query = Callable[[str], list[Row]]
 
 # The largest number of distinct values of a dimension. Further values count only in the totals.
 MOST_VALUES = 1000
-# The largest number of tags, and of reasons, that are listed with a poison key.
-MOST_NAMED = 5
 # The largest number of reasons of which the samples contain a dead letter in any case.
 MOST_SAMPLED_REASONS = 200
 # The number of bytes of a body in a sample. A compressed body needs more bytes, because its first
@@ -146,7 +91,7 @@ def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figu
     questions: tuple[Callable[[], Any], ...] = (
         lambda: _groups(query, dialect, bucket_ms),
         lambda: query(_MESSAGES)[0],
-        lambda: query(_poison_keys(dialect, top)),
+        lambda: query(poison_key_query(dialect, top)),
         lambda: _samples(query, dialect, top),
         lambda: query(_redriven(dialect)),
     )
@@ -232,67 +177,6 @@ def _redriven(dialect: Dialect) -> str:
       GROUP BY times
       ORDER BY messages DESC, times
       LIMIT {MOST_VALUES}
-    """
-
-
-def _poison_keys(dialect: Dialect, top: int) -> str:
-    """Return the SQL that finds keys of several dead-lettered messages (poison keys).
-
-    The input with such a key is probably invalid. Each key has its most frequent tags and reasons.
-    Each row also has the number of all poison keys, of which only the first `top` are rows.
-    """
-    ordered = {
-        name: dialect.ordered("value", "place", f"name = '{name}' AND place <= {MOST_NAMED}")
-        for name in ("tag", "reason")
-    }
-    return f"""
-      WITH words AS (
-        SELECT * FROM (
-          SELECT
-            {dialect.distinct_words("keys")} AS key, msgId,
-            coalesce(tags, '') AS tag, coalesce(reason, '') AS reason,
-            {dialect.millis("storeTimestamp")} AS stored
-          FROM facts WHERE kind = '{DLQ}'
-        )
-        WHERE key != ''
-      ),
-      poison AS (
-        SELECT
-          key,
-          count(*) AS dead_letters,
-          count(DISTINCT msgId) AS messages,
-          min(stored) AS first_ms,
-          max(stored) AS last_ms,
-          count(*) OVER () AS poison_keys
-        FROM words
-        GROUP BY key HAVING count(DISTINCT msgId) >= 2
-        ORDER BY messages DESC, dead_letters DESC, key
-        LIMIT {top}
-      ),
-      named AS (
-        SELECT key, 'tag' AS name, tag AS value, count(*) AS times
-        FROM words WHERE key IN (SELECT key FROM poison) GROUP BY key, tag
-        UNION ALL
-        SELECT key, 'reason' AS name, reason AS value, count(*) AS times
-        FROM words WHERE key IN (SELECT key FROM poison) GROUP BY key, reason
-      )
-      SELECT poison.*, tags, reasons, number_of_tags, number_of_reasons
-      FROM poison JOIN (
-        SELECT
-          key,
-          {ordered["tag"]} AS tags,
-          {ordered["reason"]} AS reasons,
-          count_if(name = 'tag') AS number_of_tags,
-          count_if(name = 'reason') AS number_of_reasons
-        FROM (
-          SELECT *, row_number() OVER (
-            PARTITION BY key, name ORDER BY times DESC, value
-          ) AS place
-          FROM named
-        )
-        GROUP BY key
-      ) AS most ON poison.key = most.key
-      ORDER BY messages DESC, dead_letters DESC, poison.key
     """
 
 

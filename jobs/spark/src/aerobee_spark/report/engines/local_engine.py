@@ -14,7 +14,8 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import buckets, facts, figures
-from aerobee_spark.report.data.figures import DUCKDB, Figures, Row
+from aerobee_spark.report.data.figures import Figures, Row
+from aerobee_spark.report.data.sql_dialect import DUCKDB
 from aerobee_spark.report.publishing import plain_path
 from aerobee_spark.report.request import ReportRequest
 

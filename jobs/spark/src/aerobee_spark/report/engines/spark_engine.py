@@ -16,7 +16,8 @@ from aerobee_spark.jvm import session
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import buckets, facts, figures
-from aerobee_spark.report.data.figures import SPARK, Figures, Row
+from aerobee_spark.report.data.figures import Figures, Row
+from aerobee_spark.report.data.sql_dialect import SPARK
 from aerobee_spark.report.publishing import plain_path
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import topics

@@ -1,4 +1,6 @@
-"""Jobs over dead letters and the states of the letters, as the records of the journal say. Pure.
+"""Jobs over dead letters and the states of the letters, as the records of the journal say.
+
+This module does no I/O.
 
 `LetterTable.apply` applies one record, at a start and when a record of a running job is durable.
 """

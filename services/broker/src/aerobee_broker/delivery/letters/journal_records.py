@@ -1,4 +1,6 @@
-"""The records of the letter journal: jobs, their progress, and their ends. Pure.
+"""The records of the letter journal: jobs, their progress, and their ends.
+
+This module does no I/O.
 
 The records are messages of the system topic rmq_sys_DEAD_LETTER_LOG, queue 0. A body is a JSON
 object. A letter comes before the records about it in the log, so the log has these records as long

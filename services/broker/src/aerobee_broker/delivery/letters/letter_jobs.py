@@ -112,7 +112,7 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Ahead:
-    """How far a job is with the chunk that it sends now, before this is durable.
+    """The progress of a job, including the chunk that it sends now, which may not be durable.
 
     `seen` has the hashes of the message ids of all its messages. `sending` stores `chunk`.
     """

@@ -1,4 +1,7 @@
-"""Select dead letters by id, tag, reason, store time or queue offset. Pure."""
+"""Select dead letters by id, tag, reason, store time or queue offset.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

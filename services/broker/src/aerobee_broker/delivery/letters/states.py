@@ -1,4 +1,6 @@
-"""The states of dead letters in memory, restored from the journal of the jobs. Pure.
+"""The states of dead letters in memory, restored from the journal of the jobs.
+
+This module does no I/O.
 
 A letter without an entry is open. Entries are in pages of 1,024 letters: 13 kB, if a job has marked
 one of these letters. A page is removed when retention has deleted its letters, so the entries are

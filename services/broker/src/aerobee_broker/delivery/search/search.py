@@ -370,7 +370,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searches:
-    """Makes the searches of a broker."""
+    """Runs the searches of a broker."""
 
     store: MessageStore
     queries: QueueQueries

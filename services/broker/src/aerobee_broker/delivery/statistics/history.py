@@ -33,7 +33,7 @@ RATE_SECONDS = 10
 
 
 class Rollup(Enum):
-    """How the value of a minute or an hour follows from the values of its seconds or minutes."""
+    """The rule that computes a minute or an hour from the values of its seconds or minutes."""
 
     MEAN = 1  # a rate
     LAST = 2  # a level, such as a lag

@@ -145,9 +145,6 @@ class Sampler:
         subject = self._subjects.get((kind, name))
         return None if subject is None else subject.history
 
-    def subjects(self) -> list[tuple[Kind, str, History]]:
-        return [(*key, subject.history) for key, subject in self._subjects.items()]
-
     def rate(self, kind: Kind, name: str, figure: str) -> float | None:
         """Return the mean of a figure per second, over the last 10 s.
 

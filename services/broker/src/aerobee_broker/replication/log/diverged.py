@@ -1,8 +1,8 @@
 """List, read and count the records that a replica cut off its log (folder `diverged`).
 
 A file contains bytes of the log from a physical offset on. These are whole records and the padding
-at the ends of the log's files. `store/cut.py` writes a file, and it stays until an operator removes
-it. All methods block.
+at the ends of the log's files. `store/truncation.py` writes a file, and it stays until an operator
+removes it. All methods block.
 """
 
 from __future__ import annotations

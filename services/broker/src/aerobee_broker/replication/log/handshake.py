@@ -102,14 +102,11 @@ class Agreement:
     - `begin`: the physical offset of the first byte that the master sends.
     - `agreed`: the physical offset below which both logs are equal. Later bytes of the slave's log
       differ from the master's. The slave keeps these bytes in a file before it cuts them off.
-    - `rebuild`: True if the slave cuts off confirmed bytes, because the elected master lacked them.
-      Then the slave rebuilds the data that it derived from them.
     """
 
     action: Action
     begin: int
     agreed: int
-    rebuild: bool = False
 
     @property
     def starts_anew(self) -> bool:
@@ -141,14 +138,10 @@ def agree(slave: LogDescription, master: LogDescription) -> Agreement:
             about="storePathRootDir",
         )
     if agreed < master.lowest or agreed < slave.lowest:
-        return Agreement(
-            Action.WIPE,
-            _copied_from(slave, master),
-            agreed=max(agreed, slave.lowest),
-            rebuild=max(agreed, slave.lowest) < slave.confirmed,
-        )
+        begin = _copied_from(slave, master)
+        return Agreement(Action.WIPE, begin, agreed=max(agreed, slave.lowest))
     action = Action.FOLLOW if agreed == slave.end else Action.CUT
-    return Agreement(action, agreed, agreed, rebuild=agreed < slave.confirmed)
+    return Agreement(action, agreed, agreed)
 
 
 def alike_below(one: LogDescription, other: LogDescription) -> int | None:

@@ -37,10 +37,6 @@ class CodeTable:
         """Iterate over the codes. The table must not be changed meanwhile."""
         return (code for code in self._codes if code)
 
-    @property
-    def size_bytes(self) -> int:
-        return (1 + len(self.columns)) * CODE_BYTES * len(self._codes)
-
     def slot(self, code: int) -> int:
         """Return the slot of a code, its index in each column, or -1 if the code is missing.
 

@@ -135,10 +135,6 @@ class LiteQueue:
         """The queue offset after the last message that this object covers."""
         return self._links.end
 
-    @property
-    def memory_bytes(self) -> int:
-        return self._heads.size_bytes + len(self._links.tail)
-
     # ---- following the queue ----
 
     def open(self, most: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 If one broker serves the topic, a receive is a long poll at that broker. If several brokers serve
 the topic, the receive first pops the available messages of the broker that the client names. If
-that broker has no messages, the receive waits for all brokers of the topic (see `receive_line`).
+that broker has no messages, the receive waits for all brokers of the topic (see `receive_waiters`).
 
 If the client disconnects, messages leased for it are returned to the group, without counting a
 delivery attempt. Messages that were written to the client stay on lease.
@@ -35,7 +35,7 @@ from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
-from aerobee_proxy.cluster.leasing.receive_line import LineKey, ReceiveLine, ReceiveLines
+from aerobee_proxy.cluster.leasing.receive_waiters import ReceiveWaiters, WaitersByKey, WaitersKey
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
@@ -76,7 +76,7 @@ class Receiver:
         self._lease_renewal = lease_renewal
         self._background = background
         self._counts = counts
-        self._lines = ReceiveLines(self._make_line)
+        self._waiters = WaitersByKey(self._make_waiters)
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
@@ -166,7 +166,7 @@ class Receiver:
         if not brokers or (len(brokers) == 1 and broker_name in brokers):
             return await self._hold(broker_name, POP, request)
         deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
-        key = LineKey(
+        key = WaitersKey(
             request.consumer_group,
             request.topic,
             request.subscription.SerializeToString(),
@@ -174,14 +174,14 @@ class Receiver:
             0 if ordered else request.max_messages,
             0 if ordered else request.invisible_duration_ms,
         )
-        line = self._lines.line(key)
+        waiters = self._waiters.waiters(key)
         request.poll_duration_ms = 0
-        return await self._pop_any(line, broker_name, brokers, request, deadline_s)
+        return await self._pop_any(waiters, broker_name, brokers, request, deadline_s)
 
     def close(self) -> None:
         """Cancel the calls that wait for messages. The receiver cannot be used afterwards."""
         self._is_closed = True
-        self._lines.close()
+        self._waiters.close()
 
     def renew(self, leases: Iterable[tuple[ReceiptHandle, str]], client_id: str, user: str) -> None:
         """Start renewing leases, until the client settles them or disconnects.
@@ -294,7 +294,7 @@ class Receiver:
 
     async def _pop_any(
         self,
-        line: ReceiveLine,
+        waiters: ReceiveWaiters,
         named: str,
         brokers: Sequence[str],
         request: PopRequest,
@@ -303,22 +303,22 @@ class Receiver:
         is_away = self._availability.is_away
         there = [name for name in brokers if not is_away(name)]
         former = await self._holder(there, request) if request.attempt_id else None
-        broker = line.begin(named, there) if former is None else line.visit(former)
+        broker = waiters.begin(named, there) if former is None else waiters.visit(former)
         while True:
             if broker is not None:
-                answer = await self._visit(line, broker, request)
+                answer = await self._visit(waiters, broker, request)
                 if answer.records:
                     return answer
-            if line.is_old(named):
+            if waiters.is_old(named):
                 left_s = deadline_s - asyncio.get_running_loop().time()
                 request.poll_duration_ms = max(0, round(left_s * 1_000))
                 return await self._hold(named, POP, request)
-            found = await line.wait(named, brokers, deadline_s)
+            found = await waiters.wait(named, brokers, deadline_s)
             if not isinstance(found, str):
                 return found or PopResponse()
             broker = found
 
-    async def _visit(self, line: ReceiveLine, name: str, request: PopRequest) -> PopResponse:
+    async def _visit(self, waiters: ReceiveWaiters, name: str, request: PopRequest) -> PopResponse:
         """Pop the available messages of a broker.
 
         Return an empty response if the broker fails temporarily. Other failures are raised.
@@ -345,7 +345,7 @@ class Receiver:
             self._background.run(self._give_back_late(popping, request))
             raise
         finally:
-            line.end(name, full=full, failed=failed)
+            waiters.end(name, full=full, failed=failed)
 
     async def _give_back_late(
         self, popping: asyncio.Future[R], request: P, timeout_s: float | None = None
@@ -377,7 +377,7 @@ class Receiver:
 
         return await holder(brokers, is_repeated)
 
-    def _make_line(self, key: LineKey) -> ReceiveLine:
+    def _make_waiters(self, key: WaitersKey) -> ReceiveWaiters:
         subscription = Subscription.FromString(key.subscription)
         notification = NotificationRequest(
             consumer_group=key.consumer_group,
@@ -409,7 +409,7 @@ class Receiver:
         def give_back(answer: PopResponse) -> None:
             self._background.run(self._make_visible(handles_of(pop, answer)))
 
-        return ReceiveLine(ask, give_back, key.max_messages)
+        return ReceiveWaiters(ask, give_back, key.max_messages)
 
     async def _brokers_of(self, topic: str) -> Sequence[str]:
         """Return the names of the readable brokers of a topic; empty if the topic has no route."""

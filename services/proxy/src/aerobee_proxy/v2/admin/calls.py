@@ -48,7 +48,9 @@ class Operator(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AdminCalls:
-    """If `authentication` is None, each caller may call. `cluster` is the name of the cluster.
+    """Checks whether a caller may make an admin call.
+
+    If `authentication` is None, each caller may. `cluster` is the name of the cluster.
 
     `audit` gets changes before they are made, rejected calls, and reads of bodies.
     """

@@ -1,9 +1,9 @@
-"""Handle ChangeLogLevel and GetProxyRuntimeStats: this process of the proxy."""
+"""Handle ChangeLogLevel and GetProxyRuntimeStats, which concern this process only."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aerobee_foreign.apache.rocketmq.v2 import admin_pb2 as pb
 
@@ -46,7 +46,7 @@ class ProcessRpcs:
         rates: TrafficRates,
         *,
         name: Callable[[], str],
-        set_level: Callable[[str], object],
+        set_level: Callable[[str], Awaitable[None]],
     ) -> None:
         self._sessions = sessions
         self._rates = rates
@@ -61,7 +61,7 @@ class ProcessRpcs:
         The change is one of the option logLevel at run time, and lasts as long as such a change.
         """
         level = LEVELS.get(request.level, "info")
-        self._set_level(level)
+        await self._set_level(level)
         operator.did("log_level_changed", log_level=level)
         return pb.ChangeLogLevelResponse(remark=f"the log level is {level}")
 

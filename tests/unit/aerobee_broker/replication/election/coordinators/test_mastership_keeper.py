@@ -49,16 +49,16 @@ async def running(keeper: MastershipKeeper) -> AsyncIterator[asyncio.Task[None]]
     task.cancel()
 
 
-async def test_a_replica_that_joins_is_awaited_before_it_is_in_the_set(
+async def test_a_replica_that_joins_is_not_settled_before_it_is_in_the_set(
     keeper: MastershipKeeper,
 ) -> None:
     keeper.want(BOTH, 0)
-    assert (keeper.in_sync, keeper.awaited) == (ALONE, BOTH)
+    assert (keeper.in_sync, keeper.is_settled) == (ALONE, False)
     await until(lambda: keeper.is_settled)
     assert keeper.in_sync == BOTH
 
 
-async def test_a_replica_that_leaves_is_awaited_until_it_is_not_in_the_set(
+async def test_a_replica_that_leaves_is_in_the_set_until_it_is_written(
     cluster: SimulatedEtcd, keeper: MastershipKeeper
 ) -> None:
     keeper.want(BOTH, 0)
@@ -66,10 +66,10 @@ async def test_a_replica_that_leaves_is_awaited_until_it_is_not_in_the_set(
     cluster.go_away()
     keeper.want(ALONE, 0)
     await asyncio.sleep(60)
-    assert (keeper.awaited, keeper.is_settled) == (BOTH, False)
+    assert (keeper.in_sync, keeper.is_settled) == (BOTH, False)
     cluster.come_back()
     await until(lambda: keeper.is_settled)
-    assert keeper.awaited == ALONE
+    assert keeper.in_sync == ALONE
 
 
 async def test_what_is_not_wanted_any_more_may_still_be_written(
@@ -79,10 +79,10 @@ async def test_what_is_not_wanted_any_more_may_still_be_written(
     keeper.want(BOTH, 0)
     await asyncio.sleep(0.01)
     keeper.want(ALONE, 0)
-    assert (keeper.in_sync, keeper.awaited, keeper.is_settled) == (ALONE, BOTH, False)
+    assert (keeper.in_sync, keeper.is_settled) == (ALONE, False)
     cluster.faults = Faults()
     await until(lambda: keeper.is_settled)
-    assert keeper.awaited == keeper.in_sync == ALONE
+    assert keeper.in_sync == ALONE
 
 
 async def test_a_key_that_ended_is_put_again(

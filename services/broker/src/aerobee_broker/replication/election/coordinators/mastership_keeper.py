@@ -1,11 +1,8 @@
 """Keep the master key and the wanted in-sync set of a master at the coordinator.
 
-A master acknowledges a message only when certain replicas have it. At every moment, these replicas
-must include the in-sync set at the coordinator:
-
-- The master waits for a joining replica before it writes the set with that replica.
-- The master waits for a leaving replica until the set without that replica is written.
-- While a write has no answer, the master waits for the replicas of the old set and of the new set.
+A master acknowledges a message only when certain replicas have it (`InSyncSet`). At every moment,
+these replicas must include the in-sync set at the coordinator. So the master waits for the old set
+and for each wanted set until `settled` returns the set that stays.
 """
 
 from __future__ import annotations
@@ -48,11 +45,6 @@ class MastershipKeeper:
     def in_sync(self) -> frozenset[Replica]:
         """Return the in-sync set that was last known to be at the coordinator."""
         return self._mastership.state.in_sync
-
-    @property
-    def awaited(self) -> frozenset[Replica]:
-        """Return the replicas that must all have a message before it is acknowledged."""
-        return self.in_sync | self._wanted | self._unanswered
 
     @property
     def is_settled(self) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.errors import CutRefused, StoreReadOnly
-from aerobee_broker.store.cut import Cut
 from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.truncation import Cut
 from support.disk.replicated import (
     DIVERGED,
     confirm,

@@ -31,7 +31,7 @@ from aerobee_wire.status import Code, MqError
 # Otherwise, its messages would not be received while clients name busy brokers only.
 UNVISITED_S = 1.0
 OLD_S = 60.0  # pause for a broker without notifications, because it may be updated later
-KEPT_LINES = 256  # the maximum number of idle queues that are kept
+KEPT_QUEUES = 256  # the maximum number of idle queues that are kept
 # The maximum number of queues without a receive whose long polls continue until brokers end them.
 # The next receive of such a queue is served sooner. A client may use a new filter for each receive.
 KEPT_POLLS = 16
@@ -44,7 +44,7 @@ Ask = Callable[[str, bool], Awaitable[PopResponse | bool]]
 Found = str | PopResponse | None
 
 
-class LineKey(NamedTuple):
+class WaitersKey(NamedTuple):
     consumer_group: str
     topic: str
     subscription: bytes  # a serialized protobuf message Subscription
@@ -56,7 +56,7 @@ class LineKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Broker:
-    """The state of one broker for a ReceiveLine. Times are those of the event loop."""
+    """The state of one broker for ReceiveWaiters. Times are those of the event loop."""
 
     visited_s: float  # the end of the last pop by a receive
     asking: asyncio.Task[None] | None = None  # the long poll
@@ -67,8 +67,8 @@ class _Broker:
     old_until_s: float = 0.0
 
 
-class ReceiveLine:
-    """The queue of the waiting receives with the same `LineKey`.
+class ReceiveWaiters:
+    """The queue of the waiting receives with the same `WaitersKey`.
 
     Args:
         ask: Makes a long poll at a broker.
@@ -244,33 +244,33 @@ class ReceiveLine:
         return count
 
 
-class ReceiveLines:
+class WaitersByKey:
     """The queues of waiting receives, one for each key. `make` creates an empty queue."""
 
-    def __init__(self, make: Callable[[LineKey], ReceiveLine]) -> None:
+    def __init__(self, make: Callable[[WaitersKey], ReceiveWaiters]) -> None:
         self._make = make
-        self._lines: dict[LineKey, ReceiveLine] = {}
-        self._clear_at = KEPT_LINES
+        self._waiters: dict[WaitersKey, ReceiveWaiters] = {}
+        self._clear_at = KEPT_QUEUES
 
-    def line(self, key: LineKey) -> ReceiveLine:
-        line = self._lines.pop(key, None)
-        if line is None:
+    def waiters(self, key: WaitersKey) -> ReceiveWaiters:
+        waiters = self._waiters.pop(key, None)
+        if waiters is None:
             self._end_left_polls()
-            if len(self._lines) >= self._clear_at:
-                used = {key: line for key, line in self._lines.items() if not line.is_idle}
-                self._lines, self._clear_at = used, 2 * len(used) + KEPT_LINES
-            line = self._make(key)
-        self._lines[key] = line  # behind those that were used before
-        return line
+            if len(self._waiters) >= self._clear_at:
+                used = {key: each for key, each in self._waiters.items() if not each.is_idle}
+                self._waiters, self._clear_at = used, 2 * len(used) + KEPT_QUEUES
+            waiters = self._make(key)
+        self._waiters[key] = waiters  # behind those that were used before
+        return waiters
 
     def _end_left_polls(self) -> None:
-        left = [line for line in self._lines.values() if line.is_left]
-        for line in left[:-KEPT_POLLS]:
-            line.end_polls()
+        left = [each for each in self._waiters.values() if each.is_left]
+        for waiters in left[:-KEPT_POLLS]:
+            waiters.end_polls()
 
     def close(self) -> None:
-        for line in self._lines.values():
-            line.end_polls()
+        for waiters in self._waiters.values():
+            waiters.end_polls()
 
 
 def _now_s() -> float:
