@@ -162,7 +162,7 @@ def test_parent_exits_if_a_shard_cannot_start(tmp_path: Path, namesrv: str) -> N
         other = sharded(tmp_path, namesrv)
         other.launch()
         assert other.wait() == 1
-        assert "shard-1 is held by another broker" in other.stderr
+        assert "is held by another broker" in other.stderr  # of one shard or both
         assert health(broker) == 0
 
 
