@@ -14,9 +14,10 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,7 +25,7 @@ from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from bench.measure import Operation, Result, rate
-from bench.proxy import Load, load
+from bench.proxy import load
 from bench.quota import Group, quota
 from bench.servers.echo import OPTIONS
 from bench.startup import started
@@ -50,24 +51,18 @@ class Server:
     groups: list[Group]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Side:
-    """What is measured: a load, and the servers with a quota that it puts work on."""
+    """What is measured: servers with quotas, and the rate of the load on them for some seconds."""
 
     groups: list[Group]
-    load: Load | None = None
-    operation: Operation | None = None
-    in_flight: int = IN_FLIGHT
+    rate: Callable[[float], Awaitable[float]]
 
     async def measured(self, seconds: float) -> tuple[float, float]:
         """Messages a second, and the part of its quota that the busiest server used."""
         before = self._used_s()
         began = asyncio.get_running_loop().time()
-        if self.load is not None:
-            found = await self.load.rate(self.in_flight, seconds)
-        else:
-            assert self.operation is not None
-            found = await rate(self.operation, self.in_flight, seconds)
+        found = await self.rate(seconds)
         took = asyncio.get_running_loop().time() - began
         used = (after - earlier for after, earlier in zip(self._used_s(), before, strict=True))
         return found, max(used) / (took * SHARE)
@@ -94,8 +89,10 @@ class Site:
     async def proxy(self, namesrv: str, *arguments: str) -> Server:
         return await self._server("aerobee_proxy", "--namesrv", namesrv, *arguments)
 
-    async def load(self, address: str) -> Load:
-        return await self._stack.enter_async_context(load(address, "send", CONNECTIONS))
+    async def sends(self, address: str, groups: list[Group]) -> Side:
+        """Single sends to proxies at an address, or at several with "," between them."""
+        sending = await self._stack.enter_async_context(load(address, "send", CONNECTIONS))
+        return Side(groups, partial(sending.rate, IN_FLIGHT))
 
     async def stub(self, address: str) -> message_pb2_grpc.MessageServiceStub:
         """A stub of a broker, on which the topic is made."""
@@ -160,7 +157,7 @@ async def workers() -> Result:
         namesrv = await site.namesrv()
         await site.broker(namesrv, limited=False)
         one, two = await site.proxy(namesrv), await site.proxy(namesrv, "--set", "workers=2")
-        sides = [Side(each.groups, load=await site.load(each.address)) for each in (one, two)]
+        sides = [await site.sends(each.address, each.groups) for each in (one, two)]
         return await compared("proxy_workers_2", f"1 KiB, {IN_FLIGHT} in flight", *sides)
 
 
@@ -174,7 +171,7 @@ async def shards() -> Result:
             server = await site.broker(namesrv, *arguments)
             sends = [ingest(await site.stub(each)) for each in server.address.split(",")]
             in_flight = BATCHES_IN_FLIGHT * len(sends)
-            sides.append(Side(server.groups, operation=in_turn(sends), in_flight=in_flight))
+            sides.append(Side(server.groups, partial(rate, in_turn(sends), in_flight)))
         how = f"batches of 128 x 1 KiB, {BATCHES_IN_FLIGHT} in flight to each broker"
         return await compared("broker_shards_2", how, *sides)
 
@@ -191,7 +188,7 @@ async def pairs() -> Result:
             proxies = [await site.proxy(namesrv) for _ in names]
             groups = [group for each in (*servers, *proxies) for group in each.groups]
             address = ",".join(each.address for each in proxies)
-            sides.append(Side(groups, load=await site.load(address)))
+            sides.append(await site.sends(address, groups))
         return await compared("brokers_2_proxies_2", f"1 KiB, {IN_FLIGHT} in flight", *sides)
 
 

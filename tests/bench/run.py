@@ -62,7 +62,6 @@ SUITES = {
     "clients.observing": ("client_interceptors_empty", "client_otel_sampled"),
     "clients.leases": ("client_simple_consumer_1k",),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
-    "cores": ("proxy_workers_2", "broker_shards_2", "brokers_2_proxies_2"),
     "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),
     "lite.topics": ("lite_send_1k", "lite_topic_memory", "lite_restart", "lite_list_top_s"),
     "lite.drain": ("lite_drain_10k_s",),
@@ -141,6 +140,8 @@ SUITES = {
         "spark_trigger",
         "spark_trigger_rpcs",
     ),
+    # Last: it needs root.
+    "cores": ("proxy_workers_2", "broker_shards_2", "brokers_2_proxies_2"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from aerobee_chassis.workers import (
 )
 
 DESCRIPTORS = Path("/proc/self/fd")
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
 
 
 class Options(PortOptions):
@@ -81,6 +83,23 @@ def ended(parent: Parent, number: int, *, lived_ms: int = 0) -> int:
     parent._forget(one)
     parent._plan_restart(one)
     return parent._restart_ms[number] - parent._clock.monotonic_ms()
+
+
+@pytest.mark.parametrize(("stopped", "code"), [(True, 0), (False, 1)])
+def test_end_of_a_worker_at_the_start_is_a_failure_unless_all_are_stopped(
+    parent: Parent, monkeypatch: pytest.MonkeyPatch, stopped: bool, code: int
+) -> None:
+    """A service manager sends SIGTERM to the parent and its workers at the same time."""
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    monkeypatch.setattr(parent, "_start", lambda _number: None)
+    monkeypatch.setattr(parent, "_wait", parent._on_stop_signal if stopped else lambda: None)
+    monkeypatch.setattr(parent, "_reap", lambda: True)
+    try:
+        assert parent.run() == code
+    finally:
+        gc.unfreeze()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_worker_that_cannot_restart_is_retried(

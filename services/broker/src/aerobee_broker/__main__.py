@@ -30,7 +30,7 @@ FLAGS = (
         lambda folder: Path(folder) / "broker" / "store",
     ),
     Flag("--namesrv", "H:P;H:P", "namesrvAddr", "every name server"),
-    Flag("--shards", "N", "shards", "brokers to run, each on a core and the next port (1)", int),
+    Flag("--shards", "N", "shards", "brokers to run, each with a core and a port (1)", int),
 )
 
 
