@@ -19,6 +19,10 @@ ROUNDS = 5
 ROUND_S = 1.2
 
 
+class CannotMeasure(Exception):
+    """A suite needs what this machine or user does not have."""
+
+
 @dataclass(frozen=True)
 class Result:
     """`ratio` is ours over baseline, of the medians of the rounds."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.measure import CannotMeasure
 from support.processes.command import children
 
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
@@ -47,7 +48,7 @@ class Group:
 def quota(share: float) -> Iterator[Group]:
     """A group that has this share of a core (0.2: a fifth). Its processes must end inside.
 
-    Raises RuntimeError if this user may not make groups.
+    Raises CannotMeasure if this user may not make groups.
     """
     is_v1 = (V1 / "cpu.shares").exists()
     path = (V1 if is_v1 else V2) / f"aerobee-bench-{os.getpid()}-{next(_numbers)}"
@@ -66,7 +67,7 @@ def quota(share: float) -> Iterator[Group]:
         for name, value in settings.items():
             (path / name).write_text(str(value))
     except OSError as error:
-        raise RuntimeError(
+        raise CannotMeasure(
             f"cannot limit processes: {error}; run as root where /sys/fs/cgroup is writable"
         ) from error
     try:
