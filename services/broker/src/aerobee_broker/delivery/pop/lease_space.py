@@ -40,7 +40,7 @@ from aerobee_broker.delivery.pop.selector import (
     regroup_slices,
     stored_record,
 )
-from aerobee_broker.errors import DiskFull, StoreReadOnly
+from aerobee_broker.errors import DiskFull, FlushTimeout, StoreReadOnly
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
@@ -166,8 +166,9 @@ class LeaseSpace(Component):
         """Write the leases of selected batches to the journal, and wait until they are durable.
 
         Meanwhile, `room` counts the bytes of the messages as unsent responses. If the log rejects
-        the leases, they are rolled back. If the call is cancelled, the messages become visible at
-        once, and the caller must wake another receive. Raises the errors of LeaseJournal.write.
+        the leases, they are rolled back. If the call is cancelled, or ends with FlushTimeout, no
+        consumer gets the messages, so they become visible at once. After a cancellation, the caller
+        must wake another receive. Raises the errors of LeaseJournal.write.
         """
 
         def roll_back() -> None:
@@ -179,7 +180,7 @@ class LeaseSpace(Component):
         try:
             records = [batch.journal_record(request) for request, batch in batches]
             await self.journal.write(records, roll_back)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, FlushTimeout):
             for _, batch in batches:
                 self.durations.give_back(batch.messages())
             raise
