@@ -48,6 +48,7 @@ from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import LeasableQueues
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_wire import topics as names
 from aerobee_wire.queues.lite import is_line
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
@@ -329,6 +330,7 @@ class LeaseSpace(Component):
         """
         leased, records = 0, (yield from self.journal.replay())
         self._forget_recreated()
+        self._end_at_log()
         for queue in list(self.table.queues()):
             yield from self._restore_queue(queue)
             leased += queue.leased_count
@@ -354,6 +356,35 @@ class LeaseSpace(Component):
                 self.deadlines.watch_all(queue, part, deadline_ms)
         self._follow_saved(queue)
         self._offsets.commit(*queue.key, queue.committed_offset)
+
+    def _end_at_log(self) -> None:
+        """Lower offsets that are beyond the end of their queue.
+
+        The tables are newer than the log if the store was copied while the broker ran, or if only
+        the log was restored from a backup. Such an offset would hide the next messages.
+        """
+        beyond = [
+            (consumer_group, topic, queue_id, end)
+            for (topic, consumer_group), queues in self._offsets.rows().items()
+            if not names.is_system_group(consumer_group)
+            for queue_id, offset in queues.items()
+            if offset > (end := self._store.max_offset(topic, queue_id))
+        ]
+        for entry in beyond:
+            self._offsets.commit(*entry)
+        for queue in self.table.queues():
+            end = self._store.max_offset(queue.topic, queue.queue_id)
+            if queue.cursor > end:
+                queue.end_at(end)
+                self.table.touch()
+                beyond.append((*queue.key, end))
+        if beyond:
+            group, topic, queue_id, end = beyond[0]
+            structlog.get_logger().warning(
+                "offsets_beyond_log",
+                queues=len(set(beyond)),
+                first=f"{group} in {topic} queue {queue_id}: lowered to {end}",
+            )
 
     def _follow_saved(self, queue: InFlightQueue) -> None:
         """Continue at the group's saved offset if members that pull have committed a later one.
