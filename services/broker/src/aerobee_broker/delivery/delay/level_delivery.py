@@ -124,8 +124,7 @@ class _LevelQueue:
     clock: Clock
     offset: int = 0  # of the first entry in `units`
     units: Sequence[Unit] = ()  # consume-queue entries of the next messages
-    # All messages below the queue offset `known_end` are delivered at the monotonic time `latest_ms`
-    # at the latest.
+    # At the monotonic time `latest_ms`, all messages below the queue offset `known_end` are due.
     latest_ms: int = 0
     known_end: int = 0
     batch_end: int = 0  # the offset after the batch that was taken
