@@ -133,12 +133,9 @@ class Administration:
                 self.polls.wake_pulls(topic, queue_id)
 
         queue_ids = self.store.queues(topic)
-        removed = await self.topics.remove(topic, forget)
+        removed = await self.topics.remove(topic, forget, self.saved_offsets.save)
         if removed:
             self.forget_topic(topic)
-        # Save the offsets now. After a crash, a recreated topic would otherwise get the old ones.
-        if removed:
-            await self.saved_offsets.save()
         for durable in filter(None, logged):
             await asyncio.shield(durable)
         return removed

@@ -8,8 +8,9 @@ an unknown topic inherits from TBW102.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 
@@ -99,6 +100,8 @@ class TopicRegistry:
         # Topics created or changed and not published yet, with the task that publishes them. None:
         # the task failed, and the next use of the topic retries it.
         self._publishing: dict[str, asyncio.Task[list[str]] | None] = {}
+        # Deleted topics → the task that saves the tables without their data.
+        self._forgetting: dict[str, asyncio.Task[None]] = {}
         self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
 
     async def use(self, options: BrokerOptions) -> None:
@@ -261,12 +264,18 @@ class TopicRegistry:
         await self._saved.save()
         return await self._announce()
 
-    async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
+    async def remove(
+        self, topic: str, forget: Callable[[], None], save: Callable[[], Coroutine[Any, Any, None]]
+    ) -> bool:
         """Delete a topic. Return False if it does not exist.
 
         `forget` removes the data of the topic from other tables, in the same iteration of the event
         loop. Raises NoPermission for a system topic, and the errors of `forget`. After an error
         nothing is deleted.
+
+        `save` saves those tables, and this method also raises its errors. A topic that is created
+        with this name meanwhile gets no message before that. After a kill, the group's old offsets
+        would otherwise hide its messages.
         """
         if self.is_system(topic):
             raise NoPermission(f"{topic} is a system topic: it cannot be deleted")
@@ -274,10 +283,17 @@ class TopicRegistry:
             return False
         forget()
         self.table.remove(topic)
+        saving = self._forgetting[topic] = asyncio.create_task(save())
+        saving.add_done_callback(lambda saved: self._end_forgetting(topic, saved))
+        await asyncio.shield(saving)
         await self._saved.save()
         await self._announce()
         structlog.get_logger().info("topic_deleted", topic=topic)
         return True
+
+    def _end_forgetting(self, topic: str, saved: asyncio.Task[None]) -> None:
+        if self._forgetting.get(topic) is saved:  # the topic may have been deleted again
+            del self._forgetting[topic]
 
     def check(self, config: TopicConfig) -> None:
         """Check a configuration. Raises InvalidParameter, NoPermission."""
@@ -434,6 +450,8 @@ class TopicRegistry:
     ) -> list[str]:
         unreachable: list[str] = []
         try:
+            if topic in self._forgetting:
+                await asyncio.shield(self._forgetting[topic])
             await self._save(topic, must_save=must_save)
             if spread is not None:
                 unreachable, _ = await asyncio.gather(self._announce(), self._spread(spread))

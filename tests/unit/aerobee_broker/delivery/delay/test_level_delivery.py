@@ -168,6 +168,22 @@ async def test_a_clock_set_back_adds_one_delay_at_most(begin: Begin) -> None:
     assert await harness.bodies("t") == [b"a"]
 
 
+async def test_a_clock_set_back_adds_two_delays_at_most_to_many_messages(begin: Begin) -> None:
+    """More than one batch. The messages that follow count from the new time."""
+    clock = LoopClock()
+    harness = await begin(clock=clock)
+    for numbers in (range(1), range(1, 300)):
+        waiting = [message("t", b"%d" % at, properties={"DELAY": "3"}) for at in numbers]
+        await harness.broker.sending.sender.send(waiting)
+        await asyncio.sleep(0.5)
+    clock.jump(-3_600_000)
+    await delayed(harness, b"300", 3)
+    await asyncio.sleep(9)
+    assert await harness.bodies("t") == []
+    await asyncio.sleep(12)
+    assert await harness.bodies("t") == [b"%d" % number for number in range(301)]
+
+
 async def test_a_full_disk_delays_and_loses_no_message(begin: Begin) -> None:
     disk = BrokenDisk()
     harness = await begin(disk=disk)

@@ -176,7 +176,10 @@ async def test_a_message_of_a_queue_that_the_topic_lost_is_delivered_to_another(
     sender = harness.broker.sending.sender
     await sender.send([message("t", b"%d" % at, at, properties=properties) for at in (0, 4)])
     await harness.broker.administration.update_topic(
-        TopicConfig("t", 3, 3), ["read_queue_count", "write_queue_count"], dry_run=False, force=False
+        TopicConfig("t", 3, 3),
+        ["read_queue_count", "write_queue_count"],
+        dry_run=False,
+        force=False,
     )
     await asyncio.sleep(2)
     expected = {0: [b"0"], queue_id: [b"4"]}

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from aerobee_broker.delivery.retry.policy import Failure
-from aerobee_broker.errors import DiskFull, StoreReadError
+from aerobee_broker.errors import DiskFull, FlushTimeout, StoreReadError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
-from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts
+from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts, deliveries
 from support.broker.pop_restarts import crash, failing_disk, restart
 
 
@@ -178,3 +178,19 @@ async def test_a_group_deleted_meanwhile_harms_no_other_group(
     monkeypatch.setattr(harness.broker.topics, "for_group", meanwhile)
     await asyncio.sleep(5)
     assert await harness.bodies(f"%DLQ%{GROUP}") == [b"1"]
+
+
+async def test_a_message_that_no_consumer_received_used_up_no_attempt(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    """The disk was slow, so the pop ended with an error, but its lease became durable later."""
+    await harness.group(GROUP, retry_max_times=0)
+    await consumer.put(b"1")
+    harness.flusher.hold()
+    with pytest.raises(FlushTimeout):
+        await consumer.pop()
+    harness.flusher.let_go()
+    await asyncio.sleep(11)
+    assert f"%DLQ%{GROUP}" not in harness.tables.topics
+    await crash(consumer)
+    assert deliveries(await consumer.pop(poll_ms=1_000)) == [(b"1", 1)]

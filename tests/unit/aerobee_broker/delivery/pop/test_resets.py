@@ -161,6 +161,55 @@ async def test_a_kill_after_a_deletion_leaves_nothing_of_the_topic(
     assert bodies(await consumer.pop()) == [b"new 1", b"new 2"]
 
 
+@pytest.mark.parametrize("slow", ["the name server", "the disk of the tables"])
+async def test_a_kill_after_a_topic_was_recreated_hides_no_message_of_it(
+    harness: BrokerHarness, consumer: PopConsumer, slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion has not ended when the topic is created again."""
+    await consumer.put(b"1", b"2", b"3")
+    await consumer.ack(*await consumer.pop())
+    await harness.broker.save_tables()
+    topics = harness.broker.topics
+    gate = asyncio.Event()
+    with monkeypatch.context() as patch:
+        if slow == "the name server":
+
+            async def announce() -> list[str]:
+                await gate.wait()
+                return []
+
+            patch.setattr(topics, "_announce", announce)
+        else:
+            save = harness.tables.saved_offsets.save
+
+            async def save_late() -> None:
+                await gate.wait()
+                await save()
+
+            patch.setattr(harness.tables.saved_offsets, "save", save_late)
+        deletion = asyncio.create_task(harness.broker.administration.delete_topic(TOPIC))
+        await asyncio.sleep(0.01)
+    sending = asyncio.create_task(recreate(consumer))
+    await asyncio.sleep(0.01)
+    if slow == "the name server":
+        await sending
+        copy = copy_store(harness)
+        gate.set()
+    else:
+        assert not sending.done()
+        gate.set()
+        await sending
+        copy = copy_store(harness)
+    assert await deletion
+    await start_over(consumer, copy)
+    assert bodies(await consumer.pop()) == [b"new"]
+
+
+async def recreate(consumer: PopConsumer) -> None:
+    await consumer.harness.broker.topics.put(TopicConfig(TOPIC, 1, 1))
+    await consumer.put(b"new")
+
+
 async def test_an_ack_under_way_does_not_touch_a_recreated_topic(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     got = await consumer.pop(2)

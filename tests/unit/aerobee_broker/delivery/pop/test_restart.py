@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -225,6 +226,30 @@ async def test_a_group_that_pulls_now_keeps_its_offset(
     await after(consumer)
     assert consumer.committed() == 4
     assert bodies(await consumer.pop()) == [b"5"]
+
+
+async def test_tables_that_are_newer_than_the_log_hide_no_message(consumer: PopConsumer) -> None:
+    """The files of the log were copied earlier than those of the tables, while the broker ran."""
+    await consumer.harness.group("pulls")
+    await consumer.put(b"1", b"2")
+    copy = copy_store(consumer.harness)
+    await consumer.put(b"3", b"4", b"5")
+    got = await consumer.pop(invisible_ms=20_000)
+    await consumer.ack(*got[:1], *got[2:])
+    consumer.harness.broker.consuming.offset_queries.update("pulls", [QueueOffset(TOPIC, 0, 5)])
+    await consumer.harness.broker.save_tables()
+    await consumer.harness.end()
+    shutil.rmtree(copy / "store" / "config")
+    shutil.copytree(consumer.harness.store.path / "config", copy / "store" / "config")
+    harness = await start_over(consumer, copy)
+    assert harness.tables.offsets.get("pulls", TOPIC, 0) == 2
+    await consumer.put(b"new 3", b"new 4", b"new 5", b"new 6")
+    assert bodies(await consumer.pop()) == [b"new 3", b"new 4", b"new 5", b"new 6"]
+    await asyncio.sleep(21)
+    assert deliveries(await consumer.pop()) == [
+        (b"2", 2),
+        *((b"new %d" % number, 2) for number in range(3, 7)),
+    ]
 
 
 async def test_a_pop_continues_where_members_that_pull_have_committed(

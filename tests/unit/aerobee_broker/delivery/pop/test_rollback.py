@@ -166,7 +166,7 @@ async def test_a_dead_letter_lost_by_the_log_unnoticed_loses_no_message(
     first, second = await consumer.pop(invisible_ms=60_000)
     harness.flusher.hold()
     with failing_disk(harness):
-        requests = [asyncio.create_task(consumer.dead_letter(first))]
+        requests: list[asyncio.Task[Any]] = [asyncio.create_task(consumer.dead_letter(first))]
         await asyncio.sleep(0.001)
         requests.append(asyncio.create_task(consumer.ack(second)))
         await asyncio.sleep(0.001)

@@ -264,7 +264,10 @@ async def test_a_commit_after_its_queue_was_removed_is_stored_in_another(
     """The queue was empty, so the topic could be shrunk."""
     stored = await half(harness, b"a", **properties)
     await harness.broker.administration.update_topic(
-        TopicConfig("t", 1, 1), ["read_queue_count", "write_queue_count"], dry_run=False, force=False
+        TopicConfig("t", 1, 1),
+        ["read_queue_count", "write_queue_count"],
+        dry_run=False,
+        force=False,
     )
     assert await end(harness, stored) is Code.SUCCESS
     await asyncio.sleep(2)

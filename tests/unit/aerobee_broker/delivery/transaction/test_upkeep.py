@@ -146,7 +146,10 @@ async def test_a_start_mends_a_torn_commit_whose_queue_was_removed(
     """The commit was stored in queue 0, because the topic has no queue 1 any more."""
     stored = await half(harness, b"a")
     await harness.broker.administration.update_topic(
-        TopicConfig("t", 1, 1), ["read_queue_count", "write_queue_count"], dry_run=False, force=False
+        TopicConfig("t", 1, 1),
+        ["read_queue_count", "write_queue_count"],
+        dry_run=False,
+        force=False,
     )
     transaction = harness.broker.transactions.get(stored.queue_offset)
     assert transaction is not None

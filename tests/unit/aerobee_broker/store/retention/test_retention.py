@@ -60,6 +60,23 @@ def test_a_nearly_full_disk_has_a_hint_of_what_is_deleted() -> None:
     assert "90 %" in deletion_hint(Usage(76, 24), keeping)
 
 
+def test_a_file_is_kept_though_the_next_one_began_while_the_clock_was_wrong() -> None:
+    """The clock was far behind for a moment, and the first record of a file was stored then."""
+    always = replace(NEVER, delete_when=tuple(range(24)), file_reserved_time_ms=72 * HOUR_MS)
+    store, disk, clock = filled(always, 1)
+    clock.advance(-96 * HOUR_MS)
+    send(store, BIG)
+    clock.advance(96 * HOUR_MS)
+    send(store, BIG)
+    for _ in range(3):
+        step(store, clock)
+    assert files(disk) == [0, 1, 2]
+    clock.advance(72 * HOUR_MS)
+    for _ in range(3):
+        step(store, clock)
+    assert files(disk) == [2]
+
+
 def test_producers_are_let_in_a_second_after_there_is_room_again() -> None:
     """Files are looked at every 10 s only; a full disk is measured each second."""
     store, disk, clock = new_store(replace(NEVER, clean_interval_ms=10_000))

@@ -124,7 +124,9 @@ class _LevelQueue:
     clock: Clock
     offset: int = 0  # of the first entry in `units`
     units: Sequence[Unit] = ()  # consume-queue entries of the next messages
-    latest_ms: int = 0  # monotonic time; the first message is delivered at this time at the latest
+    # At the monotonic time `latest_ms`, all messages below the queue offset `known_end` are due.
+    latest_ms: int = 0
+    known_end: int = 0
     batch_end: int = 0  # the offset after the batch that was taken
 
     @property
@@ -146,8 +148,10 @@ class _LevelQueue:
         self.units = self.store.units(
             names.SCHEDULE_TOPIC, self.queue_id, self.offset, BATCH_MESSAGES
         )
-        # If the clock was set back, the first message seems to be due later than after its delay.
-        self.latest_ms = self.clock.monotonic_ms() + self.queues.delay_of(self.queue_id) + 1
+        # If the clock was set back, messages seem to be due later than after their delay.
+        if self.units and self.offset >= self.known_end:
+            self.latest_ms = self.clock.monotonic_ms() + self.queues.delay_of(self.queue_id) + 1
+            self.known_end = self.store.max_offset(names.SCHEDULE_TOPIC, self.queue_id)
 
     def take_batch(self) -> Batch:
         due = self._due()
@@ -163,11 +167,13 @@ class _LevelQueue:
     def _due(self) -> list[Unit]:
         """Return the entries of the first message and the next due ones, up to a batch's size."""
         now = self.clock.now_ms()
+        is_late = self.clock.monotonic_ms() >= self.latest_ms
         due = [self.units[0]]
         total = self.units[0][1]
-        for unit in self.units[1:]:
+        for offset, unit in enumerate(self.units[1:], self.offset + 1):
             total += unit[1]
-            if unit[2] > now or total > BATCH_BYTES:
+            is_due = unit[2] <= now or (is_late and offset < self.known_end)
+            if not is_due or total > BATCH_BYTES:
                 break
             due.append(unit)
         return due

@@ -519,6 +519,14 @@ class InFlightQueue:
         self.opened_since_journal.clear()
         self.rebuild()
 
+    def end_at(self, end: int) -> None:
+        """Lower the cursor to the end of the queue, and remove the messages in flight after it."""
+        for message in [message for message in self if message.offset >= end]:
+            self._settle(message)
+        self.cursor = end
+        self.distrust_journal()
+        self.rebuild()
+
     def rebuild(self) -> None:
         """Rebuild the message groups and the heaps from the messages in flight."""
         before, self.message_groups, self._waiting = self.message_groups, {}, 0

@@ -40,7 +40,7 @@ from aerobee_broker.delivery.pop.selector import (
     regroup_slices,
     stored_record,
 )
-from aerobee_broker.errors import DiskFull, StoreReadOnly
+from aerobee_broker.errors import DiskFull, FlushTimeout, StoreReadOnly
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
@@ -48,6 +48,7 @@ from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import LeasableQueues
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_wire import topics as names
 from aerobee_wire.queues.lite import is_line
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
@@ -166,8 +167,9 @@ class LeaseSpace(Component):
         """Write the leases of selected batches to the journal, and wait until they are durable.
 
         Meanwhile, `room` counts the bytes of the messages as unsent responses. If the log rejects
-        the leases, they are rolled back. If the call is cancelled, the messages become visible at
-        once, and the caller must wake another receive. Raises the errors of LeaseJournal.write.
+        the leases, they are rolled back. If the call is cancelled, or ends with FlushTimeout, no
+        consumer gets the messages, so they become visible at once. After a cancellation, the caller
+        must wake another receive. Raises the errors of LeaseJournal.write.
         """
 
         def roll_back() -> None:
@@ -179,7 +181,7 @@ class LeaseSpace(Component):
         try:
             records = [batch.journal_record(request) for request, batch in batches]
             await self.journal.write(records, roll_back)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, FlushTimeout):
             for _, batch in batches:
                 self.durations.give_back(batch.messages())
             raise
@@ -328,6 +330,7 @@ class LeaseSpace(Component):
         """
         leased, records = 0, (yield from self.journal.replay())
         self._forget_recreated()
+        self._end_at_log()
         for queue in list(self.table.queues()):
             yield from self._restore_queue(queue)
             leased += queue.leased_count
@@ -353,6 +356,35 @@ class LeaseSpace(Component):
                 self.deadlines.watch_all(queue, part, deadline_ms)
         self._follow_saved(queue)
         self._offsets.commit(*queue.key, queue.committed_offset)
+
+    def _end_at_log(self) -> None:
+        """Lower offsets that are beyond the end of their queue.
+
+        The tables are newer than the log if the store was copied while the broker ran, or if only
+        the log was restored from a backup. Such an offset would hide the next messages.
+        """
+        beyond = [
+            (consumer_group, topic, queue_id, end)
+            for (topic, consumer_group), queues in self._offsets.rows().items()
+            if not names.is_system_group(consumer_group)
+            for queue_id, offset in queues.items()
+            if offset > (end := self._store.max_offset(topic, queue_id))
+        ]
+        for entry in beyond:
+            self._offsets.commit(*entry)
+        for queue in self.table.queues():
+            end = self._store.max_offset(queue.topic, queue.queue_id)
+            if queue.cursor > end:
+                queue.end_at(end)
+                self.table.touch()
+                beyond.append((*queue.key, end))
+        if beyond:
+            group, topic, queue_id, end = beyond[0]
+            structlog.get_logger().warning(
+                "offsets_beyond_log",
+                queues=len(set(beyond)),
+                first=f"{group} in {topic} queue {queue_id}: lowered to {end}",
+            )
 
     def _follow_saved(self, queue: InFlightQueue) -> None:
         """Continue at the group's saved offset if members that pull have committed a later one.

@@ -397,8 +397,8 @@ class MessageSelector:
                 return
             if result.status is ReadStatus.NO_NEW:
                 return
-            if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was recreated
-                queue.reset(result.next_begin_offset)
+            if result.status is ReadStatus.OFFSET_TOO_LARGE:
+                queue.end_at(result.next_begin_offset)
                 return
             if undecoded and result.message_count == result.next_begin_offset - queue.cursor:
                 new = queue.lease_new(result.message_count, batch.lease)

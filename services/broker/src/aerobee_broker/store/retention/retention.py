@@ -162,12 +162,16 @@ class Retention:
 
     def _expired(self, before_ms: int) -> int:
         count = 0
+        begun = self._first_timestamp(self._log.starts[0]) if self._log.starts else 0
         for number, next_start in enumerate(self._log.starts[1:], 1):
             stored = self._first_timestamp(next_start)
-            if stored >= before_ms or count >= self._options.delete_file_batch_max:
+            # If the clock was wrong for a moment, the next file may begin in the past.
+            is_young = max(begun, stored) >= before_ms
+            if is_young or count >= self._options.delete_file_batch_max:
                 break
             if stored > 0:  # otherwise the next file decides
                 count = number
+            begun = stored
         return count
 
     def _first_timestamp(self, start: int) -> int:
