@@ -105,6 +105,10 @@ class ManualFailover(Member):
                 self._promoted.clear()
                 if epoch:
                     await self._lead(epoch)
+                elif leads and self._must_be_promoted():
+                    await until_one_ends(
+                        self._follow(), self._until_promoted(), self._promote_by_options()
+                    )
                 elif leads and (may_lead := await self._may_lead()) is not False:
                     if may_lead is None:
                         await until_one_ends(
@@ -142,6 +146,32 @@ class ManualFailover(Member):
         if self._was_changed or self._coordinator.state is None:
             return by_options
         return self._led_last()
+
+    def _must_be_promoted(self) -> bool:
+        """Return whether the options give this replica the role of another master.
+
+        It may lack acknowledged messages, so it leads only if a promotion would lose none.
+        """
+        options = self._options
+        if not (options.namesrvs and options.total_replicas > 1 and self._known_at_first):
+            return False
+        return self._coordinator.state is None or not self._led_last()
+
+    async def _promote_by_options(self) -> None:
+        """Retry a promotion of this replica. Return when another master has begun an epoch."""
+        while self._roles.own.highest_epoch() <= self._known_at_first:
+            await asyncio.sleep(AGAIN_S)
+            if await self._highest_elsewhere() > self._known_at_first:
+                return
+            try:
+                await self.promote(unclean=False)
+            except MqError as error:
+                if not self._wait_logged:
+                    log = structlog.get_logger()
+                    log.warning(
+                        "waits_for_replicas", epoch=self._known_at_first, reason=error.message
+                    )
+                self._wait_logged = True
 
     def _led_last(self) -> bool:
         """Return whether this replica led, or was about to, in the highest epoch that it knows."""
