@@ -63,7 +63,7 @@ def test_replica_that_lacks_messages_does_not_lead_by_its_options(restarts: bool
 def test_replica_that_has_all_messages_leads_by_its_options() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         client = await begun(cluster)
-        gone, changed, other = cluster.nodes
+        _, changed, other = cluster.nodes
         await client.send("orders", b"acknowledged")
         await cluster.settle()
         for node in cluster.nodes:

@@ -1,7 +1,8 @@
 """Run a member of a group without etcd.
 
 The options decide which replica is master until an operator promotes another replica. After that
-the epochs decide, also after a restart. A promotion has these steps:
+the epochs decide, also after a restart. Options that give another replica the role of the master
+ask for a promotion. A promotion has these steps:
 
     ask every replica for its state → the master hands over, if it answers
     → each replica notes the new epoch, so that the old master confirms nothing more
