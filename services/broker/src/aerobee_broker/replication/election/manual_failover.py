@@ -151,10 +151,14 @@ class ManualFailover(Member):
     def _must_be_promoted(self) -> bool:
         """Return whether the options give this replica the role of another master.
 
-        It may lack acknowledged messages, so it leads only if a promotion would lose none.
+        It may lack acknowledged messages, so it leads only if a promotion would lose none. A group
+        in which one copy suffices has given that up.
         """
-        options = self._options
+        options, quorums = self._options, self._roles.own.epochs.history.quorums
+        required = max([options.least_copies, *(each.required for each in quorums)])
         if not (options.namesrvs and options.total_replicas > 1 and self._known_at_first):
+            return False
+        if required < 2:
             return False
         return self._coordinator.state is None or not self._led_last()
 
