@@ -39,8 +39,8 @@ class ReplicaStore:
     The store does not accept appends until a master enables them.
 
     `in_use` is a lock for work that takes long or that replaces files of the store. `trouble` is
-    the reason why the store did not reopen, or "". `is_displaced` is True after the master has refused
-    this process because it serves another one with its number.
+    the reason why the store did not reopen, or "". `is_displaced` is True after the master has
+    refused this process, because it serves another one with its number.
     """
 
     def __init__(self, environment: Environment, store_host: str, process_id: str = "") -> None:
