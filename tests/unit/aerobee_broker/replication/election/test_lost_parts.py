@@ -71,7 +71,8 @@ def test_second_process_with_a_copy_of_a_running_disk_confirms_nothing() -> None
             assert master.store is not None and first.store is not None
             assert first.store.flushed_offset >= master.store.confirmed_offset
             await asyncio.sleep(0.05)
-        assert twin.store is not None and twin.store.end_offset < master.store.end_offset
+        assert twin.store is not None and master.store is not None
+        assert twin.store.end_offset < master.store.end_offset
 
     simulate(1, scenario)
 
