@@ -23,8 +23,8 @@ RECENT_BYTES = 4 << 20  # copied bytes during which the growth of the log is mea
 class Hello:
     """The first message of a slave.
 
-    A `learner` never joins the in-sync set. `process_id` tells the process from another one with a
-    copy of its disk; it is "" in older versions.
+    A `learner` never joins the in-sync set. `process_id` distinguishes the process from another one
+    with a copy of its disk; it is "" in older versions.
     """
 
     slave: LogDescription
