@@ -26,6 +26,8 @@ def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
         return not (found.copying or found.learner)
 
     patch.setattr(electability, "_has_what_it_confirmed", counts)
+    # An empty disk has no epoch in common with another one either.
+    patch.setattr(electability, "related", lambda own, found: list(found))
 
 
 def promote_to_the_next_epoch(patch: pytest.MonkeyPatch) -> None:

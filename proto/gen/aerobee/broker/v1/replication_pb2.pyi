@@ -109,14 +109,16 @@ class FollowRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FollowHello, _Mapping]] = ..., report: _Optional[_Union[FollowReport, _Mapping]] = ...) -> None: ...
 
 class FollowHello(_message.Message):
-    __slots__ = ("slave", "from_last_file", "learner")
+    __slots__ = ("slave", "from_last_file", "learner", "process_id")
     SLAVE_FIELD_NUMBER: _ClassVar[int]
     FROM_LAST_FILE_FIELD_NUMBER: _ClassVar[int]
     LEARNER_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
     slave: LogReplica
     from_last_file: bool
     learner: bool
-    def __init__(self, slave: _Optional[_Union[LogReplica, _Mapping]] = ..., from_last_file: _Optional[bool] = ..., learner: _Optional[bool] = ...) -> None: ...
+    process_id: str
+    def __init__(self, slave: _Optional[_Union[LogReplica, _Mapping]] = ..., from_last_file: _Optional[bool] = ..., learner: _Optional[bool] = ..., process_id: _Optional[str] = ...) -> None: ...
 
 class FollowReport(_message.Message):
     __slots__ = ("epoch", "written_offset", "synced_offset", "time_ms")

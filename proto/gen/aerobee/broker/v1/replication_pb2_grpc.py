@@ -57,6 +57,7 @@ class ReplicationServiceServicer:
         slave's build does not know what the master's log uses or may use. It is missing when the slave reports an epoch
         that this group cannot have reached.
         SERVICE_NOT_AVAILABLE (14): the slave knows of a higher epoch, so this is no master any more; or it has ended.
+        SERVICE_NOT_AVAILABLE (14) with the trailer "aerobee-about" brokerId: another process with the slave's number follows.
         SYSTEM_ERROR (1): a report does not fit what was sent; the slave calls again.
         MESSAGE_CORRUPTED (1002): the master's log is damaged where the slave reads it.
         """

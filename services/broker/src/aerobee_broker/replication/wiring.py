@@ -94,7 +94,7 @@ class ReplicaProcess:
     ) -> None:
         """Create the parts. `stop` is called with an error that must end the process."""
         self._environment = environment
-        own = self._own = ReplicaStore(environment, identity.store_host)
+        own = self._own = ReplicaStore(environment, identity.store_host, identity.process_id)
         self._name_servers = NameServerRegistration(
             environment, identity, stop, lambda: own.replica.store_id
         )

@@ -1,7 +1,8 @@
 """Run a member of a group without etcd.
 
 The options decide which replica is master until an operator promotes another replica. After that
-the epochs decide, also after a restart. A promotion has these steps:
+the epochs decide, also after a restart. Options that give another replica the role of the master
+ask for a promotion. A promotion has these steps:
 
     ask every replica for its state → the master hands over, if it answers
     → each replica notes the new epoch, so that the old master confirms nothing more
@@ -105,6 +106,10 @@ class ManualFailover(Member):
                 self._promoted.clear()
                 if epoch:
                     await self._lead(epoch)
+                elif leads and self._must_be_promoted():
+                    await until_one_ends(
+                        self._follow(), self._until_promoted(), self._promote_by_options()
+                    )
                 elif leads and (may_lead := await self._may_lead()) is not False:
                     if may_lead is None:
                         await until_one_ends(
@@ -142,6 +147,36 @@ class ManualFailover(Member):
         if self._was_changed or self._coordinator.state is None:
             return by_options
         return self._led_last()
+
+    def _must_be_promoted(self) -> bool:
+        """Return whether the options give this replica the role of another master.
+
+        It may lack acknowledged messages, so it leads only if a promotion would lose none. A group
+        in which one copy suffices has given that up.
+        """
+        options, quorums = self._options, self._roles.own.epochs.history.quorums
+        required = max([options.least_copies, *(each.required for each in quorums)])
+        if not (options.namesrvs and options.total_replicas > 1 and self._known_at_first):
+            return False
+        if required < 2:
+            return False
+        return self._coordinator.state is None or not self._led_last()
+
+    async def _promote_by_options(self) -> None:
+        """Retry a promotion of this replica. Return when another master has begun an epoch."""
+        while self._roles.own.highest_epoch() <= self._known_at_first:
+            await asyncio.sleep(AGAIN_S)
+            if await self._highest_elsewhere() > self._known_at_first:
+                return
+            try:
+                await self.promote(unclean=False)
+            except MqError as error:
+                if not self._wait_logged:
+                    log = structlog.get_logger()
+                    log.warning(
+                        "waits_for_replicas", epoch=self._known_at_first, reason=error.message
+                    )
+                self._wait_logged = True
 
     def _led_last(self) -> bool:
         """Return whether this replica led, or was about to, in the highest epoch that it knows."""

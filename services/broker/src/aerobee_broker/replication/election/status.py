@@ -44,7 +44,7 @@ def replica_status(
         reason=reason,
         master_address=address if master else slave.master_address if slave else "",
         following=roles.is_following,
-        copying=own.is_unfinished,
+        copying=own.is_unfinished or own.is_displaced,
         has_its_log=own.has_its_log,
         master_end=slave.master_end if slave else 0,
         learner=options.is_learner or bool(own.unfinished.since),

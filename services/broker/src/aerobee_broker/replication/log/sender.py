@@ -235,7 +235,7 @@ class ReplicationSender(Replicas):
             check.check(first)
             if first.written != agreement.begin:
                 raise StreamBroken(f"the slave begins at {first.written}, not {agreement.begin}")
-            stream = _Stream(hello.slave.replica, link, shipper, check)
+            stream = _Stream(hello.slave.replica, hello.process_id, link, shipper, check)
             await self._serve(hello, agreement, stream, first.synced)
         except MessageCorrupted as error:
             raise LogDamaged(str(master.replica), error.physical_offset) from None
@@ -246,9 +246,11 @@ class ReplicationSender(Replicas):
         self, hello: Hello, agreement: Agreement, stream: _Stream, synced: int
     ) -> None:
         replica, epoch = hello.slave.replica, stream.check.epoch
-        # Several streams may wait for the same one to end: the first takes its place.
+        # Several streams may wait for the same one to end: the first takes its place. The stream of
+        # another process is not replaced: both may have copies of one disk, and what one of them
+        # confirms is missing on the other.
         while (before := self._streams.get(replica.replica_id)) is not None:
-            if before.replica != replica:
+            if before.replica != replica or before.process_id != hello.process_id:
                 raise NumberInUse(str(before.replica), str(replica))
             await before.replace()
         lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
@@ -387,9 +389,15 @@ class _Stream:
     """The stream of one slave."""
 
     def __init__(
-        self, replica: Replica, link: SlaveLink, shipper: LogShipper, check: ReportCheck
+        self,
+        replica: Replica,
+        process_id: str,
+        link: SlaveLink,
+        shipper: LogShipper,
+        check: ReportCheck,
     ) -> None:
         self.replica = replica
+        self.process_id = process_id
         self.link = link
         self.shipper = shipper
         self.check = check

@@ -21,10 +21,15 @@ RECENT_BYTES = 4 << 20  # copied bytes during which the growth of the log is mea
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a slave. A `learner` never joins the in-sync set."""
+    """The first message of a slave.
+
+    A `learner` never joins the in-sync set. `process_id` distinguishes the process from another one
+    with a copy of its disk; it is "" in older versions.
+    """
 
     slave: LogDescription
     learner: bool = False
+    process_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,16 @@ class ReplicaStore:
     The store does not accept appends until a master enables them.
 
     `in_use` is a lock for work that takes long or that replaces files of the store. `trouble` is
-    the reason why the store did not reopen, or "".
+    the reason why the store did not reopen, or "". `is_displaced` is True after the master has
+    refused this process, because it serves another one with its number.
     """
 
-    def __init__(self, environment: Environment, store_host: str) -> None:
-        """Create it without opening the store. `store_host` is the "ip:port" in message ids."""
+    def __init__(self, environment: Environment, store_host: str, process_id: str = "") -> None:
+        """Create it without opening the store.
+
+        `store_host` is the "ip:port" in message ids. `process_id` identifies this process to the
+        master.
+        """
         config, disk = environment.path / "config", environment.disk
         self.environment = environment
         self.in_use = asyncio.Lock()
@@ -56,6 +61,8 @@ class ReplicaStore:
         self.unfinished = UnfinishedFile(disk, config / "unfinished.json")
         self._identity = IdentityFile(disk, config / "brokerIdentity.json", environment.rng)
         self._store_host = store_host
+        self._process_id = process_id
+        self.is_displaced = False
         self._store: MessageStore | None = None
         self._replay: MetadataReplay | None = None
         self._table_upkeep: TableUpkeep | None = None
@@ -182,6 +189,14 @@ class ReplicaStore:
 
     def note_current(self, epoch: int) -> None:
         self._current_epoch = max(self._current_epoch, epoch)
+        self.is_displaced = False
+
+    def note_displaced(self) -> None:
+        """Record that the master serves another process with the number of this replica.
+
+        What that process confirms may be missing here, until this one has caught up with a master.
+        """
+        self.is_displaced = True
 
     @property
     def reach(self) -> Reach:
@@ -238,6 +253,8 @@ class ReplicaStore:
 
         A cut removes no confirmed data of the group, but a copy begins with an empty log.
         """
+        if self.is_displaced:
+            return False
         current = self.unfinished.current
         return current is None or not (current.copies and self.is_unfinished)
 
@@ -364,7 +381,7 @@ class ReplicaStore:
     def hello(self) -> Hello:
         options = self.environment.options
         described = replace(self.describe(), from_last_file=options.sync_from_last_file)
-        return Hello(described, learner=options.is_learner)
+        return Hello(described, options.is_learner, self._process_id)
 
     @property
     def timing(self) -> StreamTiming:

@@ -224,6 +224,8 @@ class SlaveRole:
             if self._own.store.flush.read_only_reason:
                 raise
             self._is_full = error.code is Code.DISK_FULL
+            if error.code is Code.SERVICE_NOT_AVAILABLE and error.about == "brokerId":
+                self._own.note_displaced()
             if isinstance(error, ReplicaRefused) or error.code is Code.ILLEGAL_OPERATION:
                 self.refusal = error.message
             reason = error.message

@@ -92,6 +92,7 @@ class MasterCall:
                     slave=slave,
                     from_last_file=hello.slave.from_last_file,
                     learner=hello.learner,
+                    process_id=hello.process_id,
                 )
             )
         )
@@ -164,7 +165,7 @@ def hello_of(request: pb.FollowRequest) -> Hello:
         raise StreamBroken("the slave's first message is not a hello")
     hello = request.hello
     slave = description_of(hello.slave, from_last_file=hello.from_last_file)
-    return Hello(slave, hello.learner)
+    return Hello(slave, hello.learner, hello.process_id)
 
 
 def encoded_response(message: Welcome | LogChunk) -> bytes:
