@@ -544,4 +544,5 @@ def _elements(field: Any) -> Iterable[Any]:
     """Return the elements of a repeated field, or the keys of a map."""
     keys = getattr(field, "keys", None)  # a check of the type takes 1 µs
     # [:], because the end of an iteration over the field itself takes 4 µs.
-    return field[:] if keys is None else keys()
+    found: Iterable[Any] = field[:] if keys is None else keys()
+    return found
