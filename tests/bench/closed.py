@@ -37,7 +37,7 @@ from aerobee_wire.access.users import User
 from aerobee_wire.identity import Identity
 from aerobee_wire.rpcs import SEND
 from bench.load import METADATA, NAME, message
-from bench.measure import Operation, Result, rate, resident_mb
+from bench.measure import Operation, Result, private_mb, rate, resident_mb
 from bench.servers.echo import OPTIONS
 from bench.throughput import BATCH, IN_FLIGHT, QUEUES, TOPIC, batch_request, pull
 from support.clock.polling import until
@@ -245,10 +245,14 @@ async def at_proxies(site: Site) -> list[Result]:
 
 
 def memory(site: Site) -> list[Result]:
-    """Resident memory of each server after its start, with the processes that it started."""
+    """Resident memory of each server after its start, with the processes that it started.
 
-    def weight(process: ServiceProcess) -> float:
-        return sum(map(resident_mb, [process.pid, *children(process.pid)]))
+    The note has the part of it that no other process shares: the rest are pages of libraries.
+    """
+
+    def weights(process: ServiceProcess) -> list[float]:
+        pids = [process.pid, *children(process.pid)]
+        return [sum(map(measure, pids)) for measure in (resident_mb, private_mb)]
 
     pairs = {
         "namesrv": (site.closed_namesrv, site.namesrv),
@@ -257,9 +261,12 @@ def memory(site: Site) -> list[Result]:
     }
     results = []
     for name, pair in pairs.items():
-        closed, plain = map(weight, pair)
-        more = closed - plain
-        note = f"{closed:.1f} MB closed, {plain:.1f} MB open, idle; baseline: the limit"
+        (closed, closed_private), (plain, plain_private) = map(weights, pair)
+        more, private = closed - plain, closed_private - plain_private
+        note = (
+            f"{closed:.1f} MB closed, {plain:.1f} MB open, idle; {private:.1f} MB more are "
+            "private; baseline: the limit"
+        )
         results.append(
             Result(
                 f"closed_memory_{name}", "MB", more, MEMORY_LIMIT_MB, more / MEMORY_LIMIT_MB, 1.0,

@@ -91,7 +91,16 @@ async def median_ms(call: Callable[[], Awaitable[object]], count: int) -> float:
 
 def resident_mb(pid: int) -> float:
     """Resident memory of a process in MB (10^6 bytes), as the kernel counts it."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+    return _mb(Path(f"/proc/{pid}/status"), "VmRSS:")
+
+
+def private_mb(pid: int) -> float:
+    """Memory in MB that a process has written, and that no other process shares."""
+    return _mb(Path(f"/proc/{pid}/smaps_rollup"), "Private_Dirty:")
+
+
+def _mb(file: Path, field: str) -> float:
+    for line in file.read_text().splitlines():
+        if line.startswith(field):
             return int(line.split()[1]) * 1024 / 1e6
-    raise RuntimeError(f"no VmRSS for process {pid}: it is gone")
+    raise RuntimeError(f"no {field} in {file}: the process is gone")

@@ -118,7 +118,7 @@ class NamesrvApp(App):
         self._first_user: User | None = None
         self._audit = options.audit(self.clock)
         self._checks = options.access(
-            Permissions(options.tls_cluster_name), self.access.user, self.clock, self._audit
+            Permissions(options.tls_cluster_name), self.access.table.user, self.clock, self._audit
         )
         quotas = QuotaBuckets(self.access.table, lambda: self.clock.monotonic_ms() / 1_000)
         self._server = Server(

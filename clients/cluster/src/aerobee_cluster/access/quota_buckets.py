@@ -44,7 +44,7 @@ class Client(NamedTuple):
 
 
 class _Amounts(NamedTuple):
-    """What a call takes from each bucket of a client."""
+    """The tokens that a call takes from the buckets of a client."""
 
     calls: int = 0
     messages_in: int = 0

@@ -55,7 +55,7 @@ class BrokerAccess:
         self.audit = options.audit(clock)
         self.checks = options.access(
             Permissions(options.tls_cluster_name, options.broker_name),
-            self.store.user,
+            self.store.table.user,
             clock,
             self.audit,
         )
