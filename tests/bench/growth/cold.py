@@ -8,7 +8,6 @@ other turns they stay in the cache, which shows the part of the processors.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import statistics
 import sys
@@ -21,10 +20,11 @@ from aerobee.broker.v1 import message_pb2_grpc
 from bench.measure import Result
 from bench.proxy import Load
 from bench.replication.catch_up import latencies, quiet
+from bench.replication.full_tables import in_parts
 from bench.servers.echo import OPTIONS
 from bench.startup import started
 from bench.telemetry import stub_of
-from bench.throughput import BATCH, QUEUES, batch_request
+from bench.throughput import ingest
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 BEHIND_MIB = int(os.environ.get("GROWTH_COLD_MIB", "3072"))
@@ -34,9 +34,7 @@ LIMIT = 1.5
 
 
 async def fill(stub: message_pb2_grpc.MessageServiceStub) -> None:
-    unique = itertools.count()
-    for turn in range(BEHIND_MIB * 1_024 // BATCH):
-        await stub.Send(batch_request(turn % QUEUES, unique))
+    await in_parts(BEHIND_MIB << 10, ingest(stub))
 
 
 def drop_cache(folder: Path) -> None:
