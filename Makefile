@@ -13,7 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml. They are installed from here, so pip must not look for one elsewhere.
 DISTRIBUTIONS := clients/python . jobs/spark
-SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/audit.py deploy/chart.py deploy/dashboards.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/notice.py deploy/sbom.py deploy/release.py docs/docstrings.py docs/figures.py docs/keys.py docs/metrics.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
+SOURCES := $(wildcard proto/src services/*/src clients/*/src jobs/*/src) proto/foreign.py proto/generate.py deploy/audit.py deploy/chart.py deploy/dashboards.py deploy/dist.py deploy/hatch_build.py deploy/image.py deploy/notice.py deploy/sbom.py deploy/release.py docs/curves.py docs/docstrings.py docs/figures.py docs/keys.py docs/metrics.py docs/mqadmin.py docs/pages.py docs/permissions.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark

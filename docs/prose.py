@@ -45,6 +45,7 @@ CLEAN = (
     "docs/compose.md",
     "docs/configuration.md",
     "docs/console.md",
+    "docs/curves.py",
     "docs/dead_letters.md",
     "docs/docstrings.py",
     "docs/figures.py",

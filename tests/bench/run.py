@@ -2,7 +2,7 @@
 
 make bench
 make bench ARGS='--only ingest_batch_1k,pull_batch_1k'
-make bench ARGS='--only closed'            # all rows of a suite
+make bench ARGS='--only closed'            # all rows of a suite, or of a folder of them
 make bench ARGS=--json                     # the file's content on stdout too
 make bench ARGS='--against ../before'      # in turns with another checkout, with a .venv of its own
 
@@ -124,6 +124,35 @@ SUITES = {
         "lone_send_stream_floor",
         "lone_send_floor_cpu",
     ),
+    "growth.queues": ("growth_queues_1", "growth_queues_100", "growth_queues_10000"),
+    "growth.clients": ("growth_clients_1", "growth_clients_100", "growth_clients_2000"),
+    "growth.stored": (
+        "growth_stored_append_1000000",
+        "growth_stored_append_2000000",
+        "growth_stored_append_5000000",
+        "growth_stored_append_10000000",
+        "growth_stored_read_1000000",
+        "growth_stored_read_2000000",
+        "growth_stored_read_5000000",
+        "growth_stored_read_10000000",
+        "growth_stored_start_1000000",
+        "growth_stored_start_2000000",
+        "growth_stored_start_5000000",
+        "growth_stored_start_10000000",
+    ),
+    "growth.delayed": (
+        "growth_delayed_send_0",
+        "growth_delayed_send_100000",
+        "growth_delayed_send_1000000",
+        "growth_delayed_start_0",
+        "growth_delayed_start_100000",
+        "growth_delayed_start_1000000",
+    ),
+    "growth.cold": (
+        "growth_cold_send_p99",
+        "growth_warm_send_p99",
+        "growth_cold_against_warm_p99",
+    ),
     "containers": ("image_ready_s", "compose_healthy_s", "compose_idle_cpu"),
     "console": ("console_page_ms", "console_page_kb"),
     "watched": ("console_memory", "up_unvisited_memory", "sends_watched", "sends_watched_p99"),
@@ -155,10 +184,17 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def is_named(module: str, wanted: set[str]) -> bool:
+    """Return whether a suite is named itself, or by its folder."""
+    return bool(wanted & {module, module.partition(".")[0]})
+
+
 def selected(wanted: set[str]) -> dict[str, tuple[str, ...]]:
-    """The suites of these names, or that measure any of them; all of them when none is wanted."""
+    """Return the suites of these names, or that measure any of them; all if none is wanted."""
     return {
-        module: names for module, names in SUITES.items() if not wanted or wanted & {module, *names}
+        module: names
+        for module, names in SUITES.items()
+        if not wanted or is_named(module, wanted) or wanted & set(names)
     }
 
 
@@ -173,7 +209,7 @@ def measure(wanted: set[str]) -> list[Result]:
                 sys.exit(f"error: {error}")
             print(f"left out: {error}", file=sys.stderr, flush=True)
             continue
-        if wanted and module not in wanted:
+        if wanted and not is_named(module, wanted):
             found = [result for result in found if result.name in wanted]
         show(found, sys.stderr)  # a run that is broken off has told what it knows
         results += found

@@ -4,6 +4,7 @@ their own, with synchronous flush.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -90,8 +91,8 @@ async def load(row: Row, services: Site, seconds: float) -> AsyncIterator[tuple[
             lambda: admin.broker_status("broker-a"), "the broker is registered", retry_on=(MqError,)
         )
         await admin.create_topic(TOPIC, queues=QUEUES)
-    for _ in range(math.ceil(row.reads_per_s * seconds / STORED)):
-        await fill(services.broker.address)
+    fills = math.ceil(row.reads_per_s * seconds / STORED)
+    await asyncio.gather(*(fill(services.broker.address) for _ in range(fills)))
     if row.by_proxy:
         command = ("bench.load", services.proxy.address, row.operation)
     else:

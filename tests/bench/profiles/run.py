@@ -18,10 +18,12 @@ import asyncio
 import json
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -59,7 +61,9 @@ async def profile(row: Row, folder: Path, given: argparse.Namespace) -> list[Pro
             pids = {name: each.pid for name, each in services.of(row).items()} | {"client": client}
             await work.rate(row.in_flight, WARM_UP_S)
             before = {name: usage(pid) for name, pid in pids.items()}
-            messages = await work.rate(row.in_flight, given.seconds) * given.seconds
+            began = time.perf_counter()
+            rate = await work.rate(row.in_flight, given.seconds)
+            messages = rate * (time.perf_counter() - began)
             middle = {name: usage(pid) for name, pid in pids.items()}
             await sampled(
                 work.rate(row.in_flight, given.seconds + 2 * MARGIN_S), pids, folder, given
@@ -171,7 +175,8 @@ async def run(given: argparse.Namespace) -> None:
         if name not in ROWS:
             raise SamplerError(f"unknown row {name!r}: use some of {', '.join(ROWS)}")
     given.sampler = sampler.find(given.sampler)
-    report = {}
+    report: dict[str, list[dict[str, Any]]] = {}
+    path = given.output / "profile.json"
     for number, name in enumerate(wanted, 1):
         row = ROWS[name]
         print(f"{number} of {len(wanted)}: {name}: {row.what} …", file=sys.stderr, flush=True)
@@ -180,8 +185,7 @@ async def run(given: argparse.Namespace) -> None:
         found = await profile(row, folder, given)
         Console(width=120).print(shown(f"{name}: {row.what}", found))
         report[name] = [asdict(each) for each in found]
-    path = given.output / "profile.json"
-    path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {path}, and a flame graph of each process beside it")
 
 

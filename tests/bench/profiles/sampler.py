@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 RATE_HZ = 200
-ATTACH_S = 10.0  # that py-spy may need beyond the time that it samples
+ATTACH_S = 60.0  # that py-spy may need beyond the time that it samples, on a busy machine
 FRAME_HEIGHT = 16  # of a flame graph; y grows from the root to the leaf
 _SVG = "{http://www.w3.org/2000/svg}"
 _FRAME = "{http://github.com/jonhoo/inferno}"

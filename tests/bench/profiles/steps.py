@@ -27,7 +27,10 @@ _STEPS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
     "broker": (
         *_SERVER,
         ("hand over to the flusher thread", ("WorkerThread.__call__",)),
-        ("flusher thread: write, sync", ("aerobee_broker/commit/worker_thread.py",)),
+        (
+            "write and sync files",
+            ("aerobee_broker/commit/worker_thread.py", "aerobee_broker/store/flush.py"),
+        ),
         ("group commit: release waiting calls", ("aerobee_broker/commit/",)),
         (
             "check and prepare a send",
@@ -38,7 +41,6 @@ _STEPS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
             "encode records, CRC, append",
             ("aerobee_broker/store/append.py", "aerobee_broker/store/batch_encoder.py"),
         ),
-        ("write and sync files", ("aerobee_broker/store/flush.py",)),
         ("read and check stored records", ("aerobee_broker/store/reading/",)),
         ("lease, acknowledge, journal", ("aerobee_broker/delivery/pop/",)),
         ("pull: offsets, long polls", ("aerobee_broker/delivery/pull/",)),

@@ -42,19 +42,24 @@ async def in_parts(total: int, part: Callable[[], Awaitable[int]]) -> None:
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
 
-async def fill(master: BrokerCaller) -> None:
-    """The tables."""
+async def delay(master: BrokerCaller, count: int) -> None:
+    """Send messages that are due in a day."""
     await master.put_topic(DELAYED, message_type="DELAY")
-    await master.put_topic(LEASED, queues=LEASED_QUEUES)
-    await master.put_group(GROUP)
     delayed = [
         message_pb2.Message(topic=DELAYED, body=BODY, properties={"TIMER_DELAY_SEC": str(DELAY_S)})
     ] * A_CALL
 
-    async def delay() -> int:
+    async def send() -> int:
         await master.call(master.messages.Send, message_pb2.SendRequest(messages=delayed))
         return A_CALL
 
+    await in_parts(count, send)
+
+
+async def fill(master: BrokerCaller) -> None:
+    """The tables."""
+    await master.put_topic(LEASED, queues=LEASED_QUEUES)
+    await master.put_group(GROUP)
     queues = itertools.cycle(range(LEASED_QUEUES))
 
     async def send() -> int:
@@ -76,7 +81,7 @@ async def fill(master: BrokerCaller) -> None:
         assert count, "there are more messages than leases"
         return count
 
-    await in_parts(TIMERS, delay)
+    await delay(master, TIMERS)
     await in_parts(LEASES + A_CALL * LEASED_QUEUES, send)
     await in_parts(LEASES, lease)
 
