@@ -23,7 +23,7 @@ async def on_message(message: ReceivedMessage) -> None:
 async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
     """Runs in each worker, so after the fork; what it yields becomes the state of requests."""
     consumer = AsyncPushConsumer("lifespan-example", on_message)
-    consumer.subscribe("bookings")
+    consumer.subscribe("seats")
     async with AsyncProducer() as producer, consumer:
         yield {"producer": producer}
 
@@ -31,7 +31,7 @@ async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
 async def main() -> None:
     """What a server does: it starts, handles a request and stops."""
     async with lifespan(None) as state:
-        await state["producer"].send(Message("bookings", b"seat 17A"))
+        await state["producer"].send(Message("seats", b"seat 17A"))
         print("consumed", await asyncio.wait_for(consumed.get(), timeout=60))
 
 
