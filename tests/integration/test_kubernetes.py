@@ -61,6 +61,7 @@ class Cluster:
         own = f"{pod.name}.{pod.workload}"
         names = (pod.workload, own, f"{own}.{NAMESPACE}.svc")
         user = pod.spec["securityContext"]["runAsUser"]
+        command = pod.container.get("command", [])
         identifier = docker(
             *("run", "--detach", "--network", self._network, "--hostname", pod.name),
             *(option for name in names for option in ("--network-alias", name)),
@@ -69,8 +70,9 @@ class Cluster:
             *NO_SHELL,
             *(f"--env={name}={value}" for name, value in pod.environment.items()),
             *self._mounts(pod),
+            *(f"--entrypoint={each}" for each in command[:1]),
             self._image,
-            *pod.container["args"],
+            *(*command[1:], *pod.container.get("args", ())),
         ).strip()
         self._stack.callback(docker, "rm", "--force", "--volumes", identifier)
         return identifier
@@ -106,18 +108,14 @@ class Cluster:
         )
         return done.returncode == 0
 
-    def as_admin(self, *arguments: str) -> str:
-        """The output of `aerobee` in a container of its own, with the certificate of an admin."""
-        return docker(
-            *("run", "--rm", "--network", self._network),
-            f"--volume={self._secrets / 'aerobee-admin'}:/secure:ro",
-            f"--env=NAMESRV_ADDR={self.pods['proxy-0'].environment['NAMESRV_ADDR']}",
-            "--env=AEROBEE_TLS_CLUSTER_NAME=DefaultCluster",
-            "--env=AEROBEE_TLS_TRUST_CERT_PATH=/secure/ca.crt",
-            "--env=AEROBEE_TLS_CERT_PATH=/secure/admin.crt",
-            "--env=AEROBEE_TLS_KEY_PATH=/secure/admin.key",
-            *(self._image, "aerobee_cli", *arguments),
-        )
+    def start_admin(self) -> None:
+        """Start the pod for commands."""
+        pod = manifests.admin_pod()
+        [container] = pod["spec"]["containers"]
+        environment = {each["name"]: each["value"] for each in container["env"]}
+        name = pod["metadata"]["name"]
+        self.pods[name] = Pod(name, name, pod["spec"], container, environment)
+        self.containers[name] = self._run(self.pods[name])
 
     def aerobee(self, pod: str, *arguments: str) -> str:
         return docker("exec", self.containers[pod], "aerobee", *arguments)
@@ -148,7 +146,7 @@ def test_each_container_starts_and_a_message_goes_through(image: str, tmp_path: 
 
 
 def secrets(directory: Path) -> None:
-    """Make the four Secrets as docs/kubernetes.md does, readable by the user of the containers."""
+    """Make the Secrets as docs/kubernetes.md does, readable by the user of the containers."""
     certs = directory / "certs"
     hosts = f"proxy,console,*.namesrv,*.broker.{NAMESPACE}.svc"
     assert aerobee("certs", "init", str(certs), "--hosts", hosts).returncode == 0
@@ -157,7 +155,7 @@ def secrets(directory: Path) -> None:
     for name in names["broker"]:
         issue = ("certs", "issue", str(certs), "--role", "broker", "--name", name)
         assert aerobee(*issue, "--hosts", hosts).returncode == 0
-    names["admin"] = ["admin"]  # for the command
+    names["admin"] = ["admin"]
     for service, files in names.items():
         secret = directory / f"aerobee-{service}"
         secret.mkdir()
@@ -173,10 +171,13 @@ def test_secure_containers_serve_callers_with_certificates_only(image: str, tmp_
     with ExitStack() as stack:
         cluster = Cluster(image, "overlays/secure", stack, tmp_path)
         cluster.until_probes_succeed()
-        cluster.as_admin("topic", "create", "orders")
-        cluster.as_admin("message", "send", "orders", "42 apples")
-        shown = cluster.as_admin(
-            "message", "consume", "orders", "--from", "earliest", "--count", "1"
+        cluster.start_admin()
+        cluster.aerobee("admin", "topic", "create", "orders")
+        cluster.aerobee("admin", "message", "send", "orders", "42 apples")
+        shown = cluster.aerobee(
+            "admin", "message", "consume", "orders", "--from", "earliest", "--count", "1"
         )
         assert "42 apples" in shown
+        created = cluster.aerobee("admin", "user", "create", "ops", "--super", "--generate")
+        assert "created user ops" in created and "secret key" in created
         assert not cluster.succeeds("proxy-0", "env", "-i", *PLAINTEXT)

@@ -23,7 +23,7 @@ async def on_message(message: ReceivedMessage) -> None:
 async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
     """Start the clients of a worker, after the fork. Requests have the result as their state."""
     consumer = AsyncPushConsumer("lifespan-example", on_message)
-    consumer.subscribe("bookings")
+    consumer.subscribe("seats")
     async with AsyncProducer() as producer, consumer:
         yield {"producer": producer}
 
@@ -31,7 +31,7 @@ async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
 async def main() -> None:
     """Do the same as a server: start, handle a request and stop."""
     async with lifespan(None) as state:
-        await state["producer"].send(Message("bookings", b"seat 17A"))
+        await state["producer"].send(Message("seats", b"seat 17A"))
         print("consumed", await asyncio.wait_for(consumed.get(), timeout=60))
 
 

@@ -15,7 +15,7 @@ def listen(message: ReceivedMessage) -> None:
 
 with (
     Producer(namesrv=NAMESRV) as producer,
-    PushConsumer("audit", listen, namesrv=NAMESRV) as consumer,
+    PushConsumer("large-payments", listen, namesrv=NAMESRV) as consumer,
 ):
     consumer.subscribe("payments", Sql("amount > 1000 AND region IN ('eu', 'us')"))
     for name, amount, region in (("a", 20, "eu"), ("b", 2000, "eu"), ("c", 3000, "asia")):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,17 @@ def test_an_example_runs(example: Path, namesrv: str) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout, "an example shows what it does"
+
+
+def test_no_two_examples_share_a_topic_or_a_consumer_group() -> None:
+    """A reader runs them one after the other: one would get the messages of another."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for example in EXAMPLES:
+        text = example.read_text(encoding="utf-8")
+        for call, name in re.findall(r'(Message|subscribe|\w+Consumer)\(\s*"([\w-]+)"', text):
+            users[f"{'group' if 'Consumer' in call else 'topic'} {name}"].add(example.name)
+    assert users["topic bookings"] == {"reconsume_later.py"}
+    assert {name: found for name, found in users.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

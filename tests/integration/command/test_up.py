@@ -53,6 +53,21 @@ def lines(up: Up) -> list[str]:
     return [line for line in up.stdout.splitlines() if "the disk of the store" not in line]
 
 
+def test_a_variable_is_an_option_of_all_three_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AEROBEE_METRICS_EXPORTER_TYPE", "LOG")
+    monkeypatch.setenv("AEROBEE_METRIC_LOGGING_EXPORTER_INTERVAL_IN_MILLS", "200")
+    with Up(tmp_path, "--log-format", "json") as up:
+
+        def exporting() -> set[str]:
+            events = map(json.loads, filter(None, up.stderr.splitlines()))
+            metrics = (each for each in events if each["event"] == "metric")
+            return {each["labels"]["node_type"] for each in metrics}
+
+        until_sync(lambda: exporting() == {"nameserver", "broker", "proxy"}, timeout_s=60)
+
+
 def test_the_ready_line_has_every_address(shared: Up) -> None:
     address = r"127\.0\.0\.1:\d+"
     until_sync(lambda: len(lines(shared)) >= 3, "the remark comes behind the ready line")

@@ -48,7 +48,8 @@ class Response:
     @property
     def words(self) -> str:
         """The text without tags, in one line."""
-        return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", self.text).split()))
+        text = self.text.replace("<wbr>", "")
+        return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", text).split()))
 
 
 async def call(

@@ -61,6 +61,12 @@ class Pod(NamedTuple):
     environment: Mapping[str, str]
 
 
+def admin_pod() -> Object:
+    """Return the manifest of the pod for commands."""
+    found: Object = yaml.safe_load((FOLDER / "admin.yaml").read_text(encoding="utf-8"))
+    return found
+
+
 def pods(manifests: list[Object]) -> Iterator[Pod]:
     for workload in workloads(manifests):
         name, spec = workload["metadata"]["name"], workload["spec"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -67,12 +66,15 @@ async def test_two_requests_at_once_make_one_change(once: Once) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [("g", "/p", {"a": "1"}), ("f", "/q", {"a": "1"}), ("f", "/p", {"a": "2"})]
+    ("form_id", "path", "values"),
+    [("g", "/p", {"a": "1"}), ("f", "/q", {"a": "1"}), ("f", "/p", {"a": "2"})],
 )
-async def test_another_form_path_or_value_is_another_change(once: Once, other: Any) -> None:
+async def test_another_form_path_or_value_is_another_change(
+    once: Once, form_id: str, path: str, values: dict[str, str]
+) -> None:
     change = Change()
     await once.perform("f", "/p", {"a": "1"}, change)
-    assert (await once.perform(*other, change)).number == 2
+    assert (await once.perform(form_id, path, values, change)).number == 2
 
 
 async def test_a_failure_at_a_broker_is_kept_and_a_refusal_is_not(once: Once) -> None:

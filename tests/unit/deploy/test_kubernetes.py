@@ -141,16 +141,33 @@ def test_a_broker_has_half_an_hour_to_recover(rendered: list[Object]) -> None:
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 1_800
 
 
+def check_rights(spec: Object, container: Object) -> None:
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsUser"] == 10_001
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    context = container["securityContext"]
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert set(container["resources"]) == {"requests", "limits"}
+
+
 def test_no_pod_has_more_rights_than_it_needs(rendered: list[Object]) -> None:
     for pod in pods(rendered):
-        assert pod.spec["automountServiceAccountToken"] is False
-        assert pod.spec["securityContext"]["runAsUser"] == 10_001
-        assert pod.spec["securityContext"]["runAsNonRoot"] is True
-        context = pod.container["securityContext"]
-        assert context["readOnlyRootFilesystem"] is True
-        assert context["allowPrivilegeEscalation"] is False
-        assert context["capabilities"] == {"drop": ["ALL"]}
-        assert set(pod.container["resources"]) == {"requests", "limits"}
+        check_rights(pod.spec, pod.container)
+
+
+def test_the_pod_for_commands_reaches_the_services_and_has_no_more_rights() -> None:
+    pod = manifests.admin_pod()
+    [container] = pod["spec"]["containers"]
+    check_rights(pod["spec"], container)
+    [policy] = (
+        each
+        for each in of_kind(manifests.objects("overlays/secure"), "NetworkPolicy")
+        if each["metadata"]["name"] == "services"
+    )
+    admitted = [each["podSelector"]["matchLabels"] for each in policy["spec"]["ingress"][0]["from"]]
+    assert pod["metadata"]["labels"] in admitted
 
 
 def test_messages_outlive_the_workloads(rendered: list[Object]) -> None:
@@ -224,5 +241,5 @@ def test_the_api_of_each_version_accepts_the_manifests(overlay: str, version: st
     validate = pytest.importorskip(
         "kubernetes_validate", reason="needs the package kubernetes-validate"
     ).validate
-    for each in manifests.objects(overlay):
+    for each in [*manifests.objects(overlay), manifests.admin_pod()]:
         validate(each, version, strict=True)

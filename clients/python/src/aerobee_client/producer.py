@@ -32,7 +32,7 @@ from aerobee_client.message import Message, check_message, check_messages
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, notify
 from aerobee_client.observing.interceptors import Interceptor
-from aerobee_client.observing.statistics import ProducerStatistics
+from aerobee_client.observing.statistics import ProducerStatistics, Tally
 from aerobee_client.options.bounds import check_duration, with_settings
 from aerobee_client.options.producer import MAX_TIMEOUT_S, ProducerOptions, ProducerSettings
 from aerobee_client.requesting import Requests
@@ -122,6 +122,7 @@ class AsyncProducer(StartedClient):
         self._detector: LatencyDetector | None = None
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
+        self._tally: Tally | None = None  # of the last sender
         self._singles: SingleSends | None = None
         self._requests: Requests | None = None
         self._budget = Budget(self._options.max_pending_messages, self._options.max_pending_bytes)
@@ -166,6 +167,7 @@ class AsyncProducer(StartedClient):
         self._sender = Sender(
             self._instance, self.producer_group, self._options, self._fault, self._requested
         )
+        self._tally = self._sender.tally
         self._singles = SingleSends(
             self._sender, self._budget, self._instance.clock, self._fault, self._thread_queue.empty
         )
@@ -222,13 +224,14 @@ class AsyncProducer(StartedClient):
             notify(self._interceptors, "after_send_request", *event)
 
     def statistics(self) -> ProducerStatistics:
-        """Return the statistics of this producer since its start; zeros while it is not started.
+        """Return the statistics of this producer since its last start; zeros before it.
 
-        Each heartbeat reports them to the brokers, and `aerobee client list --json` shows them.
+        After `close` they include the sends for which it has waited. Each heartbeat reports them to
+        the brokers, and `aerobee client list --json` shows them.
         """
-        if self._sender is None:
+        if self._tally is None:
             return ProducerStatistics()
-        return ProducerStatistics.of(self._sender.tally, *self._budget.taken())
+        return ProducerStatistics.of(self._tally, *self._budget.taken())
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of `topic` that accept messages now.

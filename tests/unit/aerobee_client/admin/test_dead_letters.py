@@ -244,7 +244,7 @@ async def test_dead_letters_are_selected_by_id_tag_and_reason(
 async def test_a_dead_letter_without_reason_and_tag_is_selected_by_that(
     brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
-    add_dead_letter(brokers[0], **{names.TAGS: "", names.DLQ_REASON: ""})
+    add_dead_letter(brokers[0], b"{}", **{names.TAGS: "", names.DLQ_REASON: ""})
     (message,) = await read_all(admin)
     assert Selection(no_reason=True, no_tag=True).selects(message)
 

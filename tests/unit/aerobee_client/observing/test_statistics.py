@@ -126,6 +126,8 @@ async def test_a_producer_counts_what_it_sends(
         await producer._instance.announce()
         (reported,) = broker.clients.values()
         assert (reported.producer_statistics.sent, reported.producer_statistics.failed) == (101, 4)
+        producer.send_async(Message(TOPIC, b"x"))  # `close` waits for it
+    assert producer.statistics().failed == 5
 
 
 def never(message: ReceivedMessage) -> TransactionResolution:
