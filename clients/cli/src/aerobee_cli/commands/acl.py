@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from aerobee_cli import access_changes, output
+from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
@@ -82,7 +82,7 @@ def create(
         change = admin.create_policies(_name(user), made)
         _warn_of_missing(admin, _name(user))
     done = "\n".join(f"created: {each}" for each in made)
-    access_changes.show(done, change, {}, as_json=options.json)
+    changes.show_access(done, change, {}, as_json=options.json)
 
 
 @app.add(epilog="Example: aerobee acl update billing --resource Topic:orders --actions Sub")
@@ -104,7 +104,7 @@ def update(
     with options.admin() as admin:
         change = admin.update_policies(_name(user), made)
     done = "\n".join(f"updated: {each}" for each in made)
-    access_changes.show(done, change, {}, as_json=options.json)
+    changes.show_access(done, change, {}, as_json=options.json)
 
 
 @app.add(epilog="Example: aerobee acl delete billing --resource 'Topic:orders*' --yes")
@@ -131,7 +131,7 @@ def delete(
     confirm(f"Delete the policies of user {name}{of}?", yes)
     with options.admin() as admin:
         change = admin.delete_policies(name, resource=resource, policy_type=policy_type)
-    access_changes.show(f"deleted policies of user {name}{of}", change, {}, as_json=options.json)
+    changes.show_access(f"deleted policies of user {name}{of}", change, {}, as_json=options.json)
 
 
 @app.add("list", epilog="Example: aerobee acl list --json")

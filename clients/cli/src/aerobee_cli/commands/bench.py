@@ -32,7 +32,7 @@ from aerobee_cli.times import parse_duration
 
 if TYPE_CHECKING:
     from aerobee_cli.bench.check import QueueCheck
-    from aerobee_cli.bench.latencies import Latencies
+    from aerobee_cli.bench.load import Latencies
 
 app = CommandGroup()
 

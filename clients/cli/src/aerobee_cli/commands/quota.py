@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from aerobee_cli import access_changes, output
+from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
@@ -69,7 +69,7 @@ def set_quota(
             "proxies count all calls of a client; brokers count its pulls and pops, but not its "
             "sends: to limit these, set a quota of its user or address"
         )
-    access_changes.show(f"set the quota of {subject}", change, {}, as_json=options.json)
+    changes.show_access(f"set the quota of {subject}", change, {}, as_json=options.json)
 
 
 @app.add("list", epilog="Example: aerobee quota list --json")
@@ -90,4 +90,4 @@ def delete(*, subject: Subject, yes: Yes = False, options: ClusterOptions) -> No
     confirm(f"Delete the quota of {subject}?", yes)
     with options.admin() as admin:
         change = admin.delete_quota(subject)
-    access_changes.show(f"deleted the quota of {subject}", change, {}, as_json=options.json)
+    changes.show_access(f"deleted the quota of {subject}", change, {}, as_json=options.json)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aerobee_cli import access_changes, output
+from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
@@ -156,4 +156,4 @@ def _kept(name: str, generated: str) -> Iterator[None]:
 
 
 def _show(done: str, change: AccessChange, secret: str = "", *, json: bool) -> None:
-    access_changes.show(done, change, {"secret_key": secret} if secret else {}, as_json=json)
+    changes.show_access(done, change, {"secret_key": secret} if secret else {}, as_json=json)
