@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,19 +66,40 @@ Default = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions:
+    """The options that describe policies of a user, one for each resource."""
+
+    resource: Resources
+    actions: Actions
+    source_ip: SourceIps = None
+    deny: Deny = False
+    default: Default = False
+
+    def policies(self) -> list[PolicyDescription]:
+        from aerobee_client.admin.descriptions import PolicyDescription
+
+        return [
+            PolicyDescription(
+                resource=resource,
+                actions=tuple(part.strip() for part in self.actions.split(",")),
+                decision="DENY" if self.deny else "ALLOW",
+                policy_type="DEFAULT" if self.default else "CUSTOM",
+                source_ips=tuple(self.source_ip or ()),
+            )
+            for resource in self.resource
+        ]
+
+
 @app.add(epilog="Example: aerobee acl create billing --resource 'Topic:orders*' --actions Pub,Sub")
 def create(
     *,
     user: User_,
-    resource: Resources,
-    actions: Actions,
-    source_ip: SourceIps = None,
-    deny: Deny = False,
-    default: Default = False,
+    given: PolicyOptions,
     options: ClusterOptions,
 ) -> None:
     """Add policies of a user. Exit code 3: a process does not have the change yet."""
-    made = _policies(resource, actions, source_ip, deny=deny, default=default)
+    made = given.policies()
     with options.admin() as admin:
         change = admin.create_policies(_name(user), made)
         _warn_of_missing(admin, _name(user))
@@ -89,18 +111,14 @@ def create(
 def update(
     *,
     user: User_,
-    resource: Resources,
-    actions: Actions,
-    source_ip: SourceIps = None,
-    deny: Deny = False,
-    default: Default = False,
+    given: PolicyOptions,
     options: ClusterOptions,
 ) -> None:
     """Replace actions and networks of policies with the same resource, decision and type.
 
     Exit code 3: a process does not have the change yet.
     """
-    made = _policies(resource, actions, source_ip, deny=deny, default=default)
+    made = given.policies()
     with options.admin() as admin:
         change = admin.update_policies(_name(user), made)
     done = "\n".join(f"updated: {each}" for each in made)
@@ -270,28 +288,6 @@ def _imported(users: Iterable[User], known: set[str], *, dry_run: bool) -> list[
             "policies": tuple(map(str, user.policies)),
         }
         for user in users
-    ]
-
-
-def _policies(
-    resources: Sequence[str],
-    actions: str,
-    source_ips: Sequence[str] | None,
-    *,
-    deny: bool,
-    default: bool,
-) -> list[PolicyDescription]:
-    from aerobee_client.admin.descriptions import PolicyDescription
-
-    return [
-        PolicyDescription(
-            resource=resource,
-            actions=tuple(part.strip() for part in actions.split(",")),
-            decision="DENY" if deny else "ALLOW",
-            policy_type="DEFAULT" if default else "CUSTOM",
-            source_ips=tuple(source_ips or ()),
-        )
-        for resource in resources
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,21 +140,41 @@ LiteQuota = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings:
+    """The options that set or change the settings of a group."""
+
+    max_attempts: MaxAttempts = None
+    delays: Delays = None
+    retry: Retry = None
+    order: OrderOption = None
+    consume: Consume = None
+    from_min: FromMin = None
+    lite_topic: LiteParent = None
+    lite_model: LiteModelOption = None
+    lite_quota: LiteQuota = None
+    attribute: Attributes = None
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the settings that the options give, keyed as in a file of `aerobee apply`."""
+        lite = settings.lite_attributes(self.lite_topic, self.lite_model, self.lite_quota)
+        return {
+            "max_attempts": self.max_attempts,
+            "retry_delays": self.delays,
+            "retry": self.retry,
+            "order": self.order,
+            "consume": self.consume,
+            "consume_from_min": self.from_min,
+            "attributes": settings.with_attributes(self.attribute, lite),
+        }
+
+
 @app.add(epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s")
 def create(
     *,
     group: OneGroup = None,
-    max_attempts: MaxAttempts = None,
-    delays: Delays = None,
-    retry: Retry = None,
-    order: OrderOption = None,
+    given: GroupSettings,
     fifo: Annotated[bool, Option("--fifo", hidden=True, help="As --order on.")] = False,
-    consume: Consume = None,
-    from_min: FromMin = None,
-    lite_topic: LiteParent = None,
-    lite_model: LiteModelOption = None,
-    lite_quota: LiteQuota = None,
-    attribute: Attributes = None,
     file: From = None,
     dry_run: DryRun = False,
     options: ClusterOptions,
@@ -165,13 +186,11 @@ def create(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    if fifo and order not in {None, Order.ON}:
+    if fifo and given.order not in {None, Order.ON}:
+        order = given.order
         raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
-    order = Order.ON if fifo else order
-    lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
-    attributes = settings.with_attributes(attribute, lite)
-    given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
-    wanted = settings.wanted("group", group, given, file)
+    given = replace(given, order=Order.ON) if fifo else given
+    wanted = settings.wanted("group", group, given.by_name(), file)
     silent: list[MqError] = []
     with options.admin() as admin:
         made = changes.create_all(
@@ -185,16 +204,7 @@ def create(
 def update(
     *,
     group: OneGroup = None,
-    max_attempts: MaxAttempts = None,
-    delays: Delays = None,
-    retry: Retry = None,
-    order: OrderOption = None,
-    consume: Consume = None,
-    from_min: FromMin = None,
-    lite_topic: LiteParent = None,
-    lite_model: LiteModelOption = None,
-    lite_quota: LiteQuota = None,
-    attribute: Attributes = None,
+    given: GroupSettings,
     file: From = None,
     dry_run: DryRun = False,
     create_missing: CreateMissing = False,
@@ -206,10 +216,7 @@ def update(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
-    attributes = settings.with_attributes(attribute, lite)
-    given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
-    wanted = settings.wanted("group", group, given, file)
+    wanted = settings.wanted("group", group, given.by_name(), file)
     silent: list[MqError] = []
     with options.admin() as admin:
         changed = changes.update_all(
@@ -537,25 +544,3 @@ def delete(*, group: Group, yes: Yes = False, options: ClusterOptions) -> None:
         confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group, silent=silent)
     changes.show_deleted("group", group, deleted, silent, as_json=options.json)
-
-
-def _given(
-    max_attempts: int | None,
-    retries: tuple[str | None, str | None],
-    order: Order | None,
-    consumes: tuple[bool | None, bool | None],
-    attributes: dict[str, str] | None,
-) -> dict[str, Any]:
-    """Return the settings of the options, by their names in a file.
-
-    `retries` are --retry-delays and --retry. `consumes` are --consume and --consume-from-min.
-    """
-    return {
-        "max_attempts": max_attempts,
-        "retry_delays": retries[0],
-        "retry": retries[1],
-        "order": order,
-        "consume": consumes[0],
-        "consume_from_min": consumes[1],
-        "attributes": attributes,
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -99,17 +100,36 @@ LiteTtl = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TopicSettings:
+    """The options that set or change the settings of a topic."""
+
+    kind: Kind = None
+    queues: Queues = None
+    read_queues: ReadQueues = None
+    write_queues: WriteQueues = None
+    permission: PermissionOption = None
+    lite_ttl: LiteTtl = None
+    attribute: Attributes = None
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the settings that the options give, keyed as in a file of `aerobee apply`."""
+        lite = settings.lite_ttl_attributes(self.lite_ttl)
+        return {
+            "type": self.kind,
+            "queues": self.queues,
+            "read_queues": self.read_queues,
+            "write_queues": self.write_queues,
+            "permission": self.permission,
+            "attributes": settings.with_attributes(self.attribute, lite),
+        }
+
+
 @app.add(epilog="Example: aerobee topic create orders --queues 8")
 def create(
     *,
     topic: OneTopic = None,
-    kind: Kind = None,
-    queues: Queues = None,
-    read_queues: ReadQueues = None,
-    write_queues: WriteQueues = None,
-    permission: PermissionOption = None,
-    lite_ttl: LiteTtl = None,
-    attribute: Attributes = None,
+    given: TopicSettings,
     file: From = None,
     dry_run: DryRun = False,
     options: ClusterOptions,
@@ -121,8 +141,7 @@ def create(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
-    wanted = settings.wanted("topic", topic, given, file)
+    wanted = settings.wanted("topic", topic, given.by_name(), file)
     silent: list[MqError] = []
     with options.admin() as admin:
         made = changes.create_all(
@@ -136,13 +155,7 @@ def create(
 def update(
     *,
     topic: OneTopic = None,
-    kind: Kind = None,
-    queues: Queues = None,
-    read_queues: ReadQueues = None,
-    write_queues: WriteQueues = None,
-    permission: PermissionOption = None,
-    lite_ttl: LiteTtl = None,
-    attribute: Attributes = None,
+    given: TopicSettings,
     file: From = None,
     dry_run: DryRun = False,
     create_missing: CreateMissing = False,
@@ -157,8 +170,7 @@ def update(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
-    wanted = settings.wanted("topic", topic, given, file)
+    wanted = settings.wanted("topic", topic, given.by_name(), file)
     silent: list[MqError] = []
     with options.admin() as admin:
         changed = changes.update_all(
@@ -257,26 +269,3 @@ def delete(*, topic: Topic, yes: Yes = False, options: ClusterOptions) -> None:
         confirm(question, yes, partial(losses_of_topic, admin, topic))
         deleted = admin.delete_topic(topic, silent=silent)
     changes.show_deleted("topic", topic, deleted, silent, as_json=options.json)
-
-
-def _given(
-    kind: MessageType | None,
-    counts: tuple[int | None, int | None, int | None],
-    permission: Permission | None,
-    lite_ttl: str | None,
-    attribute: list[str] | None,
-) -> dict[str, Any]:
-    """Return the settings that the options give, keyed as in a file of `aerobee apply`.
-
-    `counts` are the options --queues, --read-queues and --write-queues.
-    """
-    queues, read_queues, write_queues = counts
-    attributes = settings.with_attributes(attribute, settings.lite_ttl_attributes(lite_ttl))
-    return {
-        "type": kind,
-        "queues": queues,
-        "read_queues": read_queues,
-        "write_queues": write_queues,
-        "permission": permission,
-        "attributes": attributes,
-    }
