@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import pytest
 
-from aerobee_cli.commands import acl
 from aerobee_cli.main import main
 from aerobee_client.admin.descriptions import AccessChange
 from aerobee_wire.status import Code, MqError
@@ -37,7 +36,7 @@ def test_policies_of_a_user_that_does_not_exist_are_created_with_a_warning(
     code: Code, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failure = MqError(code, "there is no user 'biling'")
-    monkeypatch.setattr(acl, "admin_client", lambda *_: Admin(failure))
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin(failure))
     arguments = ["biling", "--resource", "Topic:orders", "--actions", "Pub"]
     assert main(["acl", "create", *arguments]) == 0
     out, err = capsys.readouterr()

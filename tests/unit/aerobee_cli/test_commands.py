@@ -381,7 +381,7 @@ class DamagedAdmin:
 def test_a_query_reports_damaged_records(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: DamagedAdmin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: DamagedAdmin())
     assert main.main(["message", "query", "t", "--key", "k", "--json"]) == 3
     out, err = capsys.readouterr()
     assert out.split() == ["[]"]
@@ -406,7 +406,7 @@ def test_a_query_says_that_its_limit_left_messages_out(
             assert given["max_messages"] == min(limit + 1, 64)  # of each of several brokers
             return [{"n": n} for n in range(stored)]
 
-    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: Admin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin())
     monkeypatch.setattr("aerobee_cli.commands.message.summary", lambda message: message)
     limits = ["--limit", str(limit)]
     assert main.main(["message", "query", "t", "--key", "k", "--json", *limits]) == 0
@@ -422,7 +422,7 @@ def test_a_mistyped_group_is_not_one_that_waits_for_a_message(
         def get_group(self, group: str, *, silent: list[MqError]) -> None:
             raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no consumer group {group!r}")
 
-    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: Admin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin())
     assert main.main(["message", "track", "C0000", "--group", "biling"]) == 1
     assert "no consumer group 'biling'" in capsys.readouterr().err
 
@@ -442,7 +442,7 @@ def test_blocked_message_groups_that_are_not_listed_are_counted(
             return []
 
     found = omitted
-    monkeypatch.setattr("aerobee_cli.commands.group.admin_client", lambda *_: Admin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin())
     assert main.main(["group", "blocked", "g", "--json"]) == code
     assert ("broker b has 5 more" in capsys.readouterr().err) is bool(omitted)
 
@@ -475,7 +475,7 @@ def test_an_unexpected_error_names_the_traceback_variable() -> None:
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_closed_stream_is_no_error(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: DamagedAdmin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: DamagedAdmin())
     monkeypatch.setattr(sys, closed, None)
     assert main.main(["message", "query", "t", "--key", "k"]) == 3
 

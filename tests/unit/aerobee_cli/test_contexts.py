@@ -12,11 +12,9 @@ from typing import Any, Self
 
 import pytest
 
-from aerobee_cli.commands import user
 from aerobee_cli.contexts import Connection, Contexts, enter
 from aerobee_cli.errors import CommandError
 from aerobee_cli.main import main
-from aerobee_cli.options import namesrv_of
 
 SECRET = "not-for-the-eyes-of-others"
 
@@ -157,11 +155,11 @@ def ran(monkeypatch: pytest.MonkeyPatch, *arguments: str, code: int = 0) -> Admi
     """Run `aerobee … user list`, and return its admin client."""
     made: list[Admin] = []
 
-    def admin_client(context: Any, namesrv: str | None) -> Admin:
-        made.append(Admin(namesrv_of(context, namesrv)))
+    def admin_client(namesrv: str) -> Admin:
+        made.append(Admin(namesrv))
         return made[0]
 
-    monkeypatch.setattr(user, "admin_client", admin_client)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", admin_client)
     assert main([*arguments, "user", "list"]) == code
     [admin] = made
     return admin

@@ -69,7 +69,7 @@ def test_a_resend_counts_each_request_by_its_own_answer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     module = "aerobee_cli.commands.diverged"
-    monkeypatch.setattr(f"{module}.admin_client", lambda *_: FullBroker(room))
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: FullBroker(room))
     monkeypatch.setattr(f"{module}.look_at", lambda *_: SimpleNamespace(absent=[]))
     code = main.main(["broker", "diverged", "resend", "b", "--json", *options])
     out, err = capsys.readouterr()

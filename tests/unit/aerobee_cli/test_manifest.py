@@ -16,7 +16,7 @@ import yaml
 from aerobee_cli import manifest, settings
 from aerobee_cli.commands import manifest as commands
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption
+from aerobee_cli.options import BadOption, NamesrvOptions
 from aerobee_client.admin.descriptions import GroupDescription, TopicDescription, TopicOnBroker
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -154,10 +154,11 @@ class Admin:
 def test_an_export_names_a_group_that_differs_and_has_its_first_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "admin_client", lambda *_: Admin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin())
     file = tmp_path / "cluster.yaml"
+    options = NamesrvOptions(context=click.Context(click.Command("export")))
     with pytest.raises(click.exceptions.Exit) as ended:
-        commands.export(click.Context(click.Command("export")), file=file)
+        commands.export(file=file, options=options)
     assert ended.value.exit_code == INCOMPLETE
     assert "group billing" in capsys.readouterr().err
     (exported,) = settings.file_entries(file, "group").values()

@@ -185,8 +185,7 @@ def test_a_question_on_a_terminal_comes_after_the_loss(
 
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(click, "confirm", ask)
-    for group in ("topic", "group"):
-        monkeypatch.setattr(f"aerobee_cli.commands.{group}.admin_client", lambda *_: admin)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: admin)
     main.main(arguments)
     assert shown == [loss]
     assert bool(admin.changes) is agreed
@@ -196,6 +195,6 @@ def test_a_broker_that_misses_cloned_offsets_is_named_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin = AdminOfTwoQueues()
-    monkeypatch.setattr("aerobee_cli.commands.group.admin_client", lambda *_: admin)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: admin)
     assert main.main(["group", "clone-offsets", "h", "g", "--yes"]) == 3
     assert capsys.readouterr().err.count("broker x: no answer") == 1

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import pytest
 
-from aerobee_cli.commands import quota
 from aerobee_cli.main import main
 from aerobee_client.admin.descriptions import AccessChange
 
@@ -31,7 +30,7 @@ def test_quota_of_a_client_says_that_brokers_do_not_count_its_sends(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(quota, "admin_client", lambda context, namesrv: Admin())
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin())
     assert main(["quota", "set", subject, "--messages-in", "100"]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"set the quota of {subject}\n"

@@ -11,6 +11,7 @@ import pytest
 
 from aerobee_cli.commands import message
 from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.options import NamesrvOptions
 from aerobee_client import ReceivedMessage
 from aerobee_client.admin.descriptions import SearchResult
 from aerobee_wire.status import Code, MqError
@@ -45,9 +46,10 @@ class Admin:
 
 
 def exit_code_of_tail(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(message, "admin_client", lambda *_: admin)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: admin)
     try:
-        message.tail(click.Context(click.Command("tail")), topic="orders", limit=1)
+        options = NamesrvOptions(context=click.Context(click.Command("tail")))
+        message.tail(topic="orders", limit=1, options=options)
     except click.exceptions.Exit as end:
         return end.exit_code
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_cli.options import BadOption, listing
+from aerobee_cli.options import BadOption, TableOptions
 from aerobee_cli.table import TEXT_LINES, Column, Table, number, width_of
 
 COLUMNS = (
@@ -110,9 +110,9 @@ def test_a_cell_cannot_steer_the_terminal() -> None:
 
 
 def test_columns_are_chosen_by_their_names() -> None:
-    table = listing(COLUMNS, wide=False, chosen="stored-at, ID")
+    table = TableOptions(columns="stored-at, ID").listing(COLUMNS)
     assert table.lines([item()], 200)[0].split() == ["stored", "at", "id"]
-    wide = listing(COLUMNS, wide=True, chosen="")
+    wide = TableOptions(wide=True).listing(COLUMNS)
     assert wide.lines([item()], 200)[0].split() == ["id", "lag", "reason", "stored", "at"]
     assert wide.lines([item()], 60)[0] == f"id         {ID}", "they do not fit side by side"
 
@@ -120,4 +120,4 @@ def test_columns_are_chosen_by_their_names() -> None:
 @pytest.mark.parametrize(("wide", "chosen"), [(False, "id,size"), (True, "id"), (False, "id,")])
 def test_unknown_columns_are_refused(wide: bool, chosen: str) -> None:
     with pytest.raises(BadOption, match="--columns"):
-        listing(COLUMNS, wide=wide, chosen=chosen)
+        TableOptions(wide=wide, columns=chosen).listing(COLUMNS)

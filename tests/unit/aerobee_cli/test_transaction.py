@@ -9,6 +9,7 @@ import click
 import pytest
 
 from aerobee_cli.commands import transaction
+from aerobee_cli.options import ClusterOptions
 from aerobee_client.admin.waiting import OpenTransaction, Waiting
 from aerobee_wire.status import Code
 from support.codes import raises_code
@@ -51,10 +52,16 @@ class Admin:
 
 
 def end(
-    admin: Admin, command: Any, name: str, monkeypatch: pytest.MonkeyPatch, **options: Any
+    admin: Admin,
+    command: Any,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    json: bool = False,
 ) -> None:
-    monkeypatch.setattr(transaction, "admin_client", lambda *_: admin)
-    command(click.Context(click.Command("end")), transaction_id=name, yes=True, **options)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: admin)
+    options = ClusterOptions(context=click.Context(click.Command("end")), json=json)
+    command(transaction_id=name, yes=True, options=options)
 
 
 def test_a_transaction_that_no_list_has_room_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

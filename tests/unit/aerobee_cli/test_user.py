@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import pytest
 
-from aerobee_cli.commands import user
 from aerobee_cli.main import main
 from aerobee_client.admin.descriptions import AccessChange
 from aerobee_wire.status import Code, MqError
@@ -46,7 +45,7 @@ def test_generated_secret_is_printed_if_the_command_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     admin = Admin(failure)
-    monkeypatch.setattr(user, "admin_client", lambda context, namesrv: admin)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: admin)
     assert main(["user", command, "billing", "--generate"]) != 0
     printed = capsys.readouterr()
     assert admin.secret and admin.secret in printed.err and not printed.out
@@ -65,7 +64,7 @@ def test_generated_secret_is_printed_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin = Admin(None)
-    monkeypatch.setattr(user, "admin_client", lambda context, namesrv: admin)
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: admin)
     assert main(["user", "create", "billing", "--generate", "--json"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["secret_key"] == admin.secret and not printed.err

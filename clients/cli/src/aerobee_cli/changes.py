@@ -1,4 +1,4 @@
-"""Create and update topics or groups, one or several at once.
+"""Create and update topics or groups, one or several at once, and print changes.
 
 All topics or groups are checked before the first one is changed.
 """
@@ -16,10 +16,11 @@ from aerobee_cli.output import Item
 from aerobee_cli.settings import Arguments
 from aerobee_cli.table import Column, Table
 from aerobee_cli.unanswered import unchanged
+from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
-    from aerobee_client.admin.descriptions import Created, UnreadableQueue, Update
+    from aerobee_client.admin.descriptions import AccessChange, Created, UnreadableQueue, Update
 
 # Methods of AdminClient. Their arguments are the name, the settings and `dry_run`.
 Create = Callable[..., "list[Created]"]
@@ -160,3 +161,18 @@ def _listed(queues: Iterable[UnreadableQueue]) -> str:
         f"{queue.broker_name}"
         for queue in queues
     )
+
+
+def show_access(done: str, change: AccessChange, more: Mapping[str, str], *, as_json: bool) -> None:
+    """Print a change of the access table, and `more` results.
+
+    Exit with INCOMPLETE if a process lacks the change.
+    """
+    item = {"changed_at": change.changed_at, "lacking": dict(change.lacking), **more}
+    if as_json:
+        output.show_one(item, as_json=True)
+    else:
+        print(done)
+        for key, value in more.items():
+            print(printable(f"{key.replace('_', ' ')}: {value}"))
+    end(f"{process} does not have it: {reason}" for process, reason in change.lacking.items())

@@ -1,16 +1,20 @@
 """Groups of commands over click. A command is made from its function, and only when it is used.
 
-The parameters of a function are annotated with `Option` or `Argument`. Its docstring is the help. A
-group imports the modules of its subcommands when they run, so that `aerobee --help` imports none.
+The parameters of a function are annotated with `Option` or `Argument`. Parameters that several
+commands share are the fields of a dataclass, which annotates one parameter. The docstring of the
+function is the help. A group imports the modules of its subcommands when they run, so that
+`aerobee --help` imports none.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -153,10 +157,10 @@ class Function:
     settings: Settings = field(default_factory=dict)
 
     def command(self) -> click.Command:
-        names, parameters = parameters_of(self.call)
+        parameters, arguments_of = parameters_of(self.call)
         return OnceOptions(
             self.name,
-            callback=_with_context(self.call, names) if names else self.call,
+            callback=lambda **values: self.call(**arguments_of(values)),
             params=parameters,
             help=inspect.getdoc(self.call),
             epilog=self.epilog,
@@ -184,31 +188,43 @@ def _has_one_value(option: click.Option) -> bool:
     return not option.multiple and (not option.is_flag or bool(option.secondary_opts))
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[list[str], list[click.Parameter]]:
-    """Return the names of parameters that are the context, and the other parameters for click."""
+def parameters_of(
+    function: Callable[..., Any],
+) -> tuple[list[click.Parameter], Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Return the parameters of a command for click, and how to call its function.
+
+    The second result takes the values of the parameters, and returns the arguments of the function.
+    An argument may be the context, or a dataclass whose fields are parameters.
+    """
     hints = get_type_hints(function, include_extras=True)
-    contexts: list[str] = []
     found: list[click.Parameter] = []
+    makers: dict[str, Callable[[dict[str, Any]], Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints[name]
         if hint is click.Context:
-            contexts.append(name)
-            continue
-        assert get_origin(hint) is Annotated, f"{function.__name__}: {name} is not annotated"
-        kind, metadata = get_args(hint)
-        given = [each for each in get_args(kind) if each is not NoneType]
-        if len(given) == 1 and get_origin(kind) is not list:  # X | None
-            [kind] = given
-        found.append(metadata.of(name, kind, parameter.default))
-    return contexts, found
+            makers[name] = lambda values: click.get_current_context()
+        elif isinstance(hint, type) and is_dataclass(hint):
+            shared, arguments_of = parameters_of(hint)
+            found += shared
+            makers[name] = partial(_made, hint, arguments_of)
+        else:
+            found.append(_parameter(function, name, hint, parameter.default))
+            makers[name] = itemgetter(name)
+    return found, lambda values: {name: make(values) for name, make in makers.items()}
 
 
-def _with_context(call: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
-    def with_context(**arguments: Any) -> None:
-        context = click.get_current_context()
-        call(**arguments, **dict.fromkeys(names, context))
+def _made(kind: Any, arguments_of: Callable[[Any], Any], values: dict[str, Any]) -> Any:
+    return kind(**arguments_of(values))
 
-    return with_context
+
+def _parameter(function: Any, name: str, hint: Any, default: Any) -> click.Parameter:
+    assert get_origin(hint) is Annotated, f"{function.__name__}: {name} is not annotated"
+    kind, metadata = get_args(hint)
+    given = [each for each in get_args(kind) if each is not NoneType]
+    if len(given) == 1 and get_origin(kind) is not list:  # X | None
+        [kind] = given
+    made: click.Parameter = metadata.of(name, kind, default)
+    return made
 
 
 def first_sentence(text: str) -> str:

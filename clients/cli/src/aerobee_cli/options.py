@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -103,23 +104,6 @@ def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, st
     return pairs
 
 
-def listing(columns: Sequence[Column], *, wide: bool, chosen: str) -> Table:
-    """Return the table of a listing with the options --wide and --columns.
-
-    Raises BadOption for an unknown name of a column.
-    """
-    if not chosen:
-        return Table(columns, every=wide)
-    if wide:
-        raise BadOption("give --wide or --columns, not both")
-    by_name = {column.name: column for column in columns}
-    names = [name.strip().lower() for name in chosen.split(",")]
-    for name in names:
-        if name not in by_name:
-            raise BadOption(f"--columns {name!r}: use names of {', '.join(by_name)}")
-    return Table([by_name[name] for name in names], every=True)
-
-
 def context_named(context: click.Context) -> str:
     """Return the context that `--context` or AEROBEE_CONTEXT names, or ""."""
     return context.find_root().params.get("context_name") or ""
@@ -181,18 +165,69 @@ def namesrv_of(context: click.Context, given: str | None) -> str:
     return given or inherited or DEFAULT_NAMESRV
 
 
-def admin_client(context: click.Context, namesrv: str | None) -> AdminClient:
+def admin_client(namesrv: str) -> AdminClient:
     from aerobee_client import AdminClient
 
     silence_client()
-    return AdminClient(namesrv_of(context, namesrv))
+    return AdminClient(namesrv)
 
 
-def producer(context: click.Context, namesrv: str | None) -> Producer:
-    from aerobee_client import Producer
+@dataclass(frozen=True, kw_only=True)
+class NamesrvOptions:
+    """The option of each command that calls a running cluster."""
 
-    silence_client()
-    return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
+    context: click.Context
+    namesrv: Namesrv = None
+
+    @property
+    def address(self) -> str:
+        """The addresses of the name servers."""
+        return namesrv_of(self.context, self.namesrv)
+
+    def admin(self) -> AdminClient:
+        return admin_client(self.address)
+
+    def producer(self) -> Producer:
+        from aerobee_client import Producer
+
+        silence_client()
+        return Producer(PRODUCER_GROUP, namesrv=self.address)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(NamesrvOptions):
+    """The options of a command that prints a result about a running cluster."""
+
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options of a command that prints a table."""
+
+    wide: Wide = False
+    columns: Columns = ""
+
+    def listing(self, columns: Sequence[Column]) -> Table:
+        """Return the table with the chosen columns.
+
+        Raises BadOption for an unknown name of a column.
+        """
+        if not self.columns:
+            return Table(columns, every=self.wide)
+        if self.wide:
+            raise BadOption("give --wide or --columns, not both")
+        by_name = {column.name: column for column in columns}
+        names = [name.strip().lower() for name in self.columns.split(",")]
+        for name in names:
+            if name not in by_name:
+                raise BadOption(f"--columns {name!r}: use names of {', '.join(by_name)}")
+        return Table([by_name[name] for name in names], every=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListingOptions(ClusterOptions, TableOptions):
+    """The options of a command that lists parts of a running cluster, those of the table first."""
 
 
 def operator() -> str:

@@ -258,7 +258,7 @@ def lite_attributes(
 def wanted(
     kind: str, name: str | None, given: Mapping[str, Any], path: Path | None
 ) -> dict[str, Arguments]:
-    """Return the settings of the topics or groups (`kind`) that a command is to change, by name.
+    """Return the wanted settings of the topics or groups (`kind`) of a command, by name.
 
     They are the topic or group `name` with the options `given`, or the entries of the file `path`.
     Raises BadOption or OSError.

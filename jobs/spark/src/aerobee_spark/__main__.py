@@ -28,7 +28,7 @@ from aerobee_spark.landing import command as facts
 from aerobee_spark.landing.command import checked, positive, reporter
 from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
-from aerobee_spark.report.encodable import encodable
+from aerobee_spark.report.formats import encodable
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
 from aerobee_spark.table.opening import parse as parse_table
 from aerobee_wire import closed_pipe

@@ -1,4 +1,6 @@
-"""Convert the receipt handles of clients to the leases of brokers, and back. Pure functions.
+"""Convert the receipt handles of clients to the leases of brokers, and back.
+
+This module does no I/O.
 
 A message that a classic consumer sent back is in the retry topic of its group. Its lease is on that
 topic, but its receipt handle names the topic to which the message was first sent.

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from aerobee_chassis.traces.context import TraceContext, sampled_context
 from aerobee_chassis.traces.exporter import SpanExporter
 from aerobee_chassis.traces.message_traces import (
     ATTEMPT,
@@ -20,7 +19,7 @@ from aerobee_chassis.traces.message_traces import (
     QUEUE_OFFSET,
     MessageTraces,
 )
-from aerobee_chassis.traces.spans import SpanKind
+from aerobee_chassis.traces.spans import SpanKind, TraceContext, sampled_context
 from aerobee_wire import properties as props
 from aerobee_wire.record import iter_records
 

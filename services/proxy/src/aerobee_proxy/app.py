@@ -43,7 +43,7 @@ from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
 from aerobee_cluster.name_servers import NameServers, resolve_host
 from aerobee_proxy.access.table_users import TableUsers
-from aerobee_proxy.cluster.transport import error_of
+from aerobee_proxy.cluster.broker_calls import error_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import PREFIX, ProxyMetrics
 from aerobee_proxy.options_rpcs import OptionsRpcs

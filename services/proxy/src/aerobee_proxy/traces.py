@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aerobee.broker.v1.message_pb2 import Message
 
-from aerobee_chassis.traces.context import sampled_context
 from aerobee_chassis.traces.message_traces import MessageTraces
+from aerobee_chassis.traces.spans import sampled_context
 from aerobee_wire import properties as props
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_chassis.traces.context import TraceContext, sampled_context
+from aerobee_chassis.traces.spans import TraceContext, sampled_context
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

@@ -11,10 +11,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from aerobee_chassis.traces import exporter as exporting
-from aerobee_chassis.traces.context import TraceContext
 from aerobee_chassis.traces.exporter import BATCH, MAX_WAITING, SpanExporter
 from aerobee_chassis.traces.message_traces import MessageTraces
-from aerobee_chassis.traces.spans import Span, SpanKind
+from aerobee_chassis.traces.spans import Span, SpanKind, TraceContext
 from support.observing.otlp import CLASSES, spans_of
 
 PARENT = TraceContext(b"t" * 16, b"s" * 8)

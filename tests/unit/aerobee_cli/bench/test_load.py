@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from aerobee_cli.bench.latencies import Latencies
-from aerobee_cli.bench.load import HEAD, Load, Outcome, Run
+from aerobee_cli.bench.load import HEAD, Latencies, Load, Outcome, Run
 from aerobee_wire.status import Code, MqError
 
 SEND_S, RECEIVE_S = 0.01, 0.005

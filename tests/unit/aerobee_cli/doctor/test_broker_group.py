@@ -177,9 +177,7 @@ Knowing = Callable[..., None]
 @pytest.fixture
 def knowing(monkeypatch: pytest.MonkeyPatch) -> Knowing:
     def know(*given: Any) -> None:
-        for module in ("broker", "cluster", "config", "diverged"):
-            name = f"aerobee_cli.commands.{module}.admin_client"
-            monkeypatch.setattr(name, lambda *_: GroupAdmin(*given))
+        monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: GroupAdmin(*given))
         monkeypatch.setattr("aerobee_client.AdminClient", lambda *_, **__: GroupAdmin(*given))
 
     return know

@@ -16,9 +16,9 @@ from aerobee_spark.report.data.coverage import Coverage
 from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import build
-from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.every_group import failed_group, render, summarize
 from aerobee_spark.report.every_group import show as show_groups
+from aerobee_spark.report.formats import encodable
 from aerobee_spark.report.request import ReportRequest
 from aerobee_spark.report.view import page, tables
 from aerobee_wire import properties as props

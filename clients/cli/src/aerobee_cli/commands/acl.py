@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
-from aerobee_cli import access_changes, output
+from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
-    Columns,
+    ClusterOptions,
     DryRun,
-    Json,
-    Namesrv,
-    Wide,
+    ListingOptions,
+    NamesrvOptions,
     Yes,
-    admin_client,
     confirm,
     end,
-    listing,
 )
 from aerobee_cli.table import Column, Table
 from aerobee_wire.printable import printable
@@ -70,55 +66,67 @@ Default = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions:
+    """The options that describe policies of a user, one for each resource."""
+
+    resource: Resources
+    actions: Actions
+    source_ip: SourceIps = None
+    deny: Deny = False
+    default: Default = False
+
+    def policies(self) -> list[PolicyDescription]:
+        from aerobee_client.admin.descriptions import PolicyDescription
+
+        return [
+            PolicyDescription(
+                resource=resource,
+                actions=tuple(part.strip() for part in self.actions.split(",")),
+                decision="DENY" if self.deny else "ALLOW",
+                policy_type="DEFAULT" if self.default else "CUSTOM",
+                source_ips=tuple(self.source_ip or ()),
+            )
+            for resource in self.resource
+        ]
+
+
 @app.add(epilog="Example: aerobee acl create billing --resource 'Topic:orders*' --actions Pub,Sub")
 def create(
-    context: click.Context,
     *,
     user: User_,
-    resource: Resources,
-    actions: Actions,
-    source_ip: SourceIps = None,
-    deny: Deny = False,
-    default: Default = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    given: PolicyOptions,
+    options: ClusterOptions,
 ) -> None:
     """Add policies of a user. Exit code 3: a process does not have the change yet."""
-    made = _policies(resource, actions, source_ip, deny=deny, default=default)
-    with admin_client(context, namesrv) as admin:
+    made = given.policies()
+    with options.admin() as admin:
         change = admin.create_policies(_name(user), made)
         _warn_of_missing(admin, _name(user))
     done = "\n".join(f"created: {each}" for each in made)
-    access_changes.show(done, change, {}, as_json=json)
+    changes.show_access(done, change, {}, as_json=options.json)
 
 
 @app.add(epilog="Example: aerobee acl update billing --resource Topic:orders --actions Sub")
 def update(
-    context: click.Context,
     *,
     user: User_,
-    resource: Resources,
-    actions: Actions,
-    source_ip: SourceIps = None,
-    deny: Deny = False,
-    default: Default = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    given: PolicyOptions,
+    options: ClusterOptions,
 ) -> None:
     """Replace actions and networks of policies with the same resource, decision and type.
 
     Exit code 3: a process does not have the change yet.
     """
-    made = _policies(resource, actions, source_ip, deny=deny, default=default)
-    with admin_client(context, namesrv) as admin:
+    made = given.policies()
+    with options.admin() as admin:
         change = admin.update_policies(_name(user), made)
     done = "\n".join(f"updated: {each}" for each in made)
-    access_changes.show(done, change, {}, as_json=json)
+    changes.show_access(done, change, {}, as_json=options.json)
 
 
 @app.add(epilog="Example: aerobee acl delete billing --resource 'Topic:orders*' --yes")
 def delete(
-    context: click.Context,
     *,
     user: User_,
     resource: Annotated[
@@ -128,8 +136,7 @@ def delete(
         str, Option("--type", metavar="T", help="Only policies of type CUSTOM or DEFAULT.")
     ] = "",
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Delete policies of a user; without --resource and --type all of them.
 
@@ -140,47 +147,31 @@ def delete(
     name = _name(user)
     of = f" for {resource}" if resource else ""
     confirm(f"Delete the policies of user {name}{of}?", yes)
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         change = admin.delete_policies(name, resource=resource, policy_type=policy_type)
-    access_changes.show(f"deleted policies of user {name}{of}", change, {}, as_json=json)
+    changes.show_access(f"deleted policies of user {name}{of}", change, {}, as_json=options.json)
 
 
 @app.add("list", epilog="Example: aerobee acl list --json")
-def list_policies(
-    context: click.Context,
-    *,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def list_policies(*, options: ListingOptions) -> None:
     """List the policies of all users."""
-    table = listing(COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(COLUMNS)
+    with options.admin() as admin:
         found = admin.list_policies()
-    table.show(_items(found), as_json=json, empty="no policies")
+    table.show(_items(found), as_json=options.json, empty="no policies")
 
 
 @app.add(epilog="Example: aerobee acl get billing --json")
-def get(
-    context: click.Context,
-    *,
-    user: User_,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def get(*, user: User_, options: ListingOptions) -> None:
     """List the policies of one user, in the order in which they decide."""
-    table = listing(COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(COLUMNS)
+    with options.admin() as admin:
         found = admin.list_policies(_name(user))
-    table.show(_items(found), as_json=json)
+    table.show(_items(found), as_json=options.json)
 
 
 @app.add("test", epilog="Example: aerobee acl test billing Topic:orders Pub")
 def check(
-    context: click.Context,
     *,
     user: User_,
     resource: Annotated[
@@ -192,13 +183,12 @@ def check(
     source_ip: Annotated[
         str, Option(metavar="IP", help="The address of the client. Default: an unknown one.")
     ] = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show whether a user may do something, and name the policy that decides."""
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         found = admin.test_access(_name(user), resource, action, source_ip=source_ip)
-    if json:
+    if options.json:
         [item] = output.items_of([found])
         output.show_one({**item, "reason": found.reason}, as_json=True)
     else:
@@ -207,14 +197,12 @@ def check(
 
 @app.add("import", epilog="Example: aerobee acl import plain_acl.yml --dry-run")
 def import_file(
-    context: click.Context,
     *,
     file: Annotated[
         Path, Argument(metavar="FILE", help="A proxy's file of users, or plain_acl.yml of 4.x.")
     ],
     dry_run: DryRun = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Create or update the users and policies of a file. Others are kept.
 
@@ -225,7 +213,7 @@ def import_file(
 
     found = access_files.read(file)
     lacking: dict[str, str] = {}
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         known = {user.username for user in admin.list_users()}
         for user in found.users:
             if not user.secrets and user.name not in known:
@@ -245,7 +233,7 @@ def import_file(
             Column("enabled", "enabled"),
             Column("policies", "policies", text=True),
         )
-    ).show(_imported(found.users, known, dry_run=dry_run), as_json=json, empty="no users")
+    ).show(_imported(found.users, known, dry_run=dry_run), as_json=options.json, empty="no users")
     end(
         [
             *(f"not imported: {each}" for each in found.skipped),
@@ -255,13 +243,13 @@ def import_file(
 
 
 @app.add(epilog="Example: aerobee acl export")
-def export(context: click.Context, *, namesrv: Namesrv = None) -> None:
+def export(*, options: NamesrvOptions) -> None:
     """Print users and policies as JSON, in the form of a proxy's file of users, without secrets."""
     from json import dumps
 
     from aerobee_cli.access_files import exported
 
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         users = output.items_of(admin.list_users())
         policies = {
             name: [_parsed(each) for each in found] for name, found in admin.list_policies().items()
@@ -300,28 +288,6 @@ def _imported(users: Iterable[User], known: set[str], *, dry_run: bool) -> list[
             "policies": tuple(map(str, user.policies)),
         }
         for user in users
-    ]
-
-
-def _policies(
-    resources: Sequence[str],
-    actions: str,
-    source_ips: Sequence[str] | None,
-    *,
-    deny: bool,
-    default: bool,
-) -> list[PolicyDescription]:
-    from aerobee_client.admin.descriptions import PolicyDescription
-
-    return [
-        PolicyDescription(
-            resource=resource,
-            actions=tuple(part.strip() for part in actions.split(",")),
-            decision="DENY" if deny else "ALLOW",
-            policy_type="DEFAULT" if default else "CUSTOM",
-            source_ips=tuple(source_ips or ()),
-        )
-        for resource in resources
     ]
 
 

@@ -9,20 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.errors import CommandError
 from aerobee_cli.options import (
     BadOption,
-    Columns,
     Json,
-    Namesrv,
-    Wide,
-    admin_client,
+    ListingOptions,
     end,
-    listing,
     moment_of,
 )
 from aerobee_cli.table import Column, number
@@ -90,7 +84,6 @@ def tail(
 
 @app.add("list", epilog="Example: aerobee audit list --user billing --since 24h")
 def list_lines(
-    context: click.Context,
     *,
     server: Annotated[
         str, Option(metavar="SERVER", help="Only this address, or the broker of this name.")
@@ -111,21 +104,18 @@ def list_lines(
     since: Since = None,
     until: Until = None,
     top: Annotated[int, Option(metavar="N", min=1, help="How many at most.")] = 20,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List the lines of the audit logs of all name servers and brokers, the newest first.
 
     A change is one line here. Proxies write only rejected calls, and are not asked: use `aerobee
     audit tail` there. Exit code 3: a server did not answer, or has no audit log.
     """
-    table = listing(COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(COLUMNS)
     now_ms = int(time.time() * 1_000)
     found: list[AuditLine] = []
     begin_ms, end_ms = (each.at(now_ms) if each else 0 for each in (since, until))
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         while True:
             page = admin.audit_page(
                 server=server, event=event, user=user, rpc=rpc, resource=resource, result=result,
@@ -136,7 +126,7 @@ def list_lines(
             if len(found) >= top or page.complete_from_ms is None:
                 break
             end_ms = page.complete_from_ms
-    table.show(output.items_of(found[:top]), as_json=json, empty="no lines")
+    table.show(output.items_of(found[:top]), as_json=options.json, empty="no lines")
     missing = [f"the result lacks {name}: {why}" for name, why in page.unanswered.items()]
     missing += [f"{name} has no audit log: set auditLogPath" for name in page.without_log]
     end(missing)

@@ -18,7 +18,13 @@ from aerobee_cli.bench.load import HEAD, Load, Outcome, Run
 from aerobee_cli.bench.scratch import PREFIX, Scratch, created, delete, leftovers, new_scratch
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import FAILED, INTERRUPTED, CommandError
-from aerobee_cli.options import BadOption, Json, Namesrv, Yes, confirm, end, namesrv_of
+from aerobee_cli.options import (
+    BadOption,
+    ClusterOptions,
+    Yes,
+    confirm,
+    end,
+)
 from aerobee_cli.output import Item, counted
 from aerobee_cli.progress import Progress
 from aerobee_cli.table import Column, Table, number
@@ -26,7 +32,7 @@ from aerobee_cli.times import parse_duration
 
 if TYPE_CHECKING:
     from aerobee_cli.bench.check import QueueCheck
-    from aerobee_cli.bench.latencies import Latencies
+    from aerobee_cli.bench.load import Latencies
 
 app = CommandGroup()
 
@@ -77,7 +83,6 @@ def _seconds(option: str, text: str) -> float:
 
 @app.add(epilog="Example: aerobee bench --rate 5000 --groups 2 --duration 1m")
 def bench(
-    context: click.Context,
     *,
     messages: Annotated[
         int | None,
@@ -121,8 +126,7 @@ def bench(
         Option("--clean", help="Only delete topics and groups of runs that were killed."),
     ] = False,
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Put load on a cluster, and show how fast it was, and what arrived.
 
@@ -148,14 +152,14 @@ def bench(
         wait_s=_seconds("--wait", wait),
     )
     timeout_s = _seconds("--timeout", timeout)
-    address = namesrv_of(context, namesrv)
+    address = options.address
     output.silence_client()
     if clean:
         _clean(address, yes=yes)
     elif try_queues:
-        _check(address, queues, timeout_s, json=json)
+        _check(address, queues, timeout_s, json=options.json)
     else:
-        _load(address, load, new_scratch(groups), queues, lease=lease, json=json)
+        _load(address, load, new_scratch(groups), queues, lease=lease, json=options.json)
 
 
 # ---- load ----

@@ -16,16 +16,12 @@ from aerobee_cli.doctor.broker_group import BrokerGroup, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import (
     BadOption,
-    Columns,
-    Json,
-    Namesrv,
-    Wide,
+    ClusterOptions,
+    ListingOptions,
     Yes,
-    admin_client,
     at_once,
     confirm,
     end,
-    listing,
     refuse_context,
 )
 from aerobee_cli.processes.become import become, inherit_namesrv
@@ -85,13 +81,11 @@ app = ServiceGroup(
 
 @app.add(epilog="Example: aerobee broker status broker-a --json")
 def status(
-    context: click.Context,
     *,
     name: Annotated[
         str | None, Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
     ] = None,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show the state of a running broker: its log, counters, disk and memory.
 
@@ -99,17 +93,19 @@ def status(
     Exit code 3: a broker does not answer, has no master, or is not registered any more. Exit code
     1: this is true of all brokers.
     """
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         if name is not None:
             if ":" not in name and (notes := _masterless(admin, name)):
                 raise CommandError("; ".join(notes))
-            output.show_one(_shown(_state(admin, name), json=json), as_json=json)
+            output.show_one(_shown(_state(admin, name), json=options.json), as_json=options.json)
             return
         cluster = admin.cluster()
         brokers = cluster.brokers
         leading = sorted(each.broker_name for each in brokers if MASTER_ID in each.addresses)
         states = at_once(partial(_state_or_error, admin), leading)
-        items = [_shown(each, json=json) for each in states if not isinstance(each, MqError)]
+        items = [
+            _shown(each, json=options.json) for each in states if not isinstance(each, MqError)
+        ]
         notes = [str(each) for each in states if isinstance(each, MqError)]
         notes += [
             note
@@ -120,7 +116,7 @@ def status(
         notes += [f"{each} is not registered any more: start it again" for each in cluster.away]
     if notes and not items:
         raise CommandError("; ".join(notes))
-    output.show_each(items, as_json=json)
+    output.show_each(items, as_json=options.json)
     if not brokers:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
     end(notes)
@@ -165,13 +161,9 @@ def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
 
 @app.add("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
 def ha_status(
-    context: click.Context,
     *,
     name: Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")],
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """Show the replicas of a broker: the master, the in-sync set, and the progress of each replica.
 
@@ -179,17 +171,17 @@ def ha_status(
     column "clock" shows how far a replica's clock is ahead of the master's clock. Exit code 3: a
     replica does not answer, or there is no master.
     """
-    table = listing(REPLICA_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(REPLICA_COLUMNS)
+    with options.admin() as admin:
         group = look_at(admin, name)
     found = group.replicas
     items = [item | {"answers": True} for item in output.items_of(found)]
     absent = _absent_items(group)
-    if not json:
+    if not options.json:
         items = [item | {"remark": _remark(each)} for item, each in zip(items, found, strict=True)]
         absent = [item | {"remark": item["reason"]} for item in absent]
     items += absent
-    table.show(items, as_json=json)
+    table.show(items, as_json=options.json)
     if not found:
         output.note(f"{name} keeps one copy: it has no replicas")
     for each in found:
@@ -252,7 +244,6 @@ def _requirement(master: ReplicaDescription) -> str:
 
 @app.add(epilog="Example: aerobee broker promote broker-a --to 2")
 def promote(
-    context: click.Context,
     *,
     name: Annotated[str, Argument(metavar="BROKER", help="Its brokerName.")],
     to: Annotated[
@@ -264,8 +255,7 @@ def promote(
         Option("--unclean", help="Though acknowledged messages may be lost. Asks first."),
     ] = False,
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Make a replica of a broker its master.
 
@@ -275,16 +265,15 @@ def promote(
     """
     if unclean:
         confirm(f"Acknowledged messages of {name} may be lost. Continue?", yes)
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         done = admin.promote_replica(name, to=to, unclean=unclean)
-    output.show_one(output.items_of([done])[0], as_json=json)
+    output.show_one(output.items_of([done])[0], as_json=options.json)
     if done.was_master:
         output.note(f"replica {done.replica_id} is master already")
 
 
 @app.add(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")
 def drain(
-    context: click.Context,
     *,
     name: Annotated[str, Argument(metavar="BROKER", help="Name or H:P.")],
     undo: Annotated[bool, Option("--undo", help="Take messages again.")] = False,
@@ -294,8 +283,7 @@ def drain(
     timeout: Annotated[
         str | None, Option(metavar="DURATION", help="How long to wait. Default: for ever.")
     ] = None,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Empty a broker, so that it can be removed: it accepts no more messages of producers.
 
@@ -311,7 +299,7 @@ def drain(
         limit_s = parse_duration(timeout).total_seconds() if timeout else float("inf")
     except ValueError as error:
         raise BadOption(f"--timeout: {error}") from None
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         changed = admin.drain_broker(name, draining=not undo)
         if not changed:
             output.note(f"{name} {'takes messages' if undo else 'drains'} already")
@@ -323,7 +311,7 @@ def drain(
                 output.note(shown)
             time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
             left = admin.broker_backlog(name)
-    output.show_one({**output.items_of([left])[0], "empty": left.is_empty}, as_json=json)
+    output.show_one({**output.items_of([left])[0], "empty": left.is_empty}, as_json=options.json)
     if wait and not left.is_empty:
         raise click.exceptions.Exit(INCOMPLETE)
 

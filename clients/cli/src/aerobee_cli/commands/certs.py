@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import DEFAULT_CLUSTER, BadOption, Columns, Json, Wide, listing
+from aerobee_cli.options import (
+    DEFAULT_CLUSTER,
+    BadOption,
+    Json,
+    TableOptions,
+)
 from aerobee_cli.table import Column, Table, number
 
 if TYPE_CHECKING:
@@ -136,11 +141,9 @@ def renew(
 
 
 @app.add(epilog="Example: aerobee certs show secure --json")
-def show(
-    *, directory: Directory, wide: Wide = False, columns: Columns = "", json: Json = False
-) -> None:
+def show(*, directory: Directory, shown: TableOptions, json: Json = False) -> None:
     """List the certificates of a directory, and when they expire."""
-    table = listing(COLUMNS, wide=wide, chosen=columns)
+    table = shown.listing(COLUMNS)
     found = output.items_of(_authority(directory).list())
     table.show(found, as_json=json, empty=f"no certificates in {directory}")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import click
-
 from aerobee_cli import connected
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import (
+    ListingOptions,
+    end,
+)
 from aerobee_cli.unanswered import unanswered_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ app = CommandGroup("client", help="Connected producers and consumers.")
 
 @app.add("list", epilog="Example: aerobee client list --group billing --json")
 def list_clients(
-    context: click.Context,
     *,
     text: Annotated[
         str,
@@ -43,18 +43,15 @@ def list_clients(
     top: Annotated[
         int | None, Option(metavar="N", min=1, help="How many at most. Default: all.")
     ] = None,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List all clients: producers and consumers, connected to brokers or through a proxy.
 
     A closed client disappears at once, and a dead client after two minutes. Exit code 3: a broker
     or a proxy is missing, and its clients may be missing.
     """
-    table = listing(connected.CLIENT_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(connected.CLIENT_COLUMNS)
+    with options.admin() as admin:
         found = admin.client_page(
             text=text, group=group, topic=topic, user=user, proxy=proxy, limit=top or 0
         )
@@ -63,7 +60,7 @@ def list_clients(
         away = admin.cluster().away_proxies
         if not found.rows and not found.unanswered:
             _check_names(admin, group, topic)
-    connected.show_clients(found.rows, table, as_json=json)
+    connected.show_clients(found.rows, table, as_json=options.json)
     for name in sorted({name for client in found.rows for name in client.consumer_groups}):
         connected.note_conflicts(everybody, name)
     end([*unanswered_of(found.unanswered), *connected.proxies_away(away)])

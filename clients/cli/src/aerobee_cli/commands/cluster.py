@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from aerobee_cli.command_line import CommandGroup
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, at_once, end, listing
+from aerobee_cli.options import (
+    ListingOptions,
+    at_once,
+    end,
+)
 from aerobee_cli.table import Column, number
 from aerobee_wire.status import MqError
 
@@ -34,24 +36,17 @@ COLUMNS = (
 
 
 @app.add("list", epilog="Example: aerobee cluster list")
-def list_brokers(
-    context: click.Context,
-    *,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def list_brokers(*, options: ListingOptions) -> None:
     """List the brokers that the name server knows, with their replicas.
 
     The column "replica" has the replica id, which `promote --to` takes. In JSON, broker_id is the
     registration id, which is 0 for the master. Exit code 3: a replica does not answer, or a broker
     has no master or is not registered any more.
     """
-    table = listing(COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(COLUMNS)
     notes: list[str] = []
     rows: list[dict[str, Any]] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         found = admin.cluster()
         heartbeats = {live.address: live.last_update_timestamp_ms for live in found.live}
         groups = at_once(partial(_group, admin), found.brokers)
@@ -62,9 +57,9 @@ def list_brokers(
         f"{name} is not registered any more: start it again, or drain a broker before you remove it"
         for name in found.away
     ]
-    if not json:
+    if not options.json:
         rows = [row | {"role": _role_text(row)} for row in rows]
-    table.show(rows, as_json=json, empty="no broker is registered")
+    table.show(rows, as_json=options.json, empty="no broker is registered")
     end(notes)
 
 

@@ -19,13 +19,11 @@ from aerobee_cli.contexts import (
 )
 from aerobee_cli.options import (
     BadOption,
-    Columns,
     Json,
-    Wide,
+    TableOptions,
     Yes,
     confirm,
     context_named,
-    listing,
 )
 from aerobee_cli.secrets import read_secret
 from aerobee_cli.table import Column
@@ -118,9 +116,9 @@ def add(
 
 
 @app.add("list", epilog="Example: aerobee context list --json")
-def list_contexts(*, wide: Wide = False, columns: Columns = "", json: Json = False) -> None:
+def list_contexts(*, shown: TableOptions, json: Json = False) -> None:
     """List the contexts, and which of them is the current one."""
-    table = listing(COLUMNS, wide=wide, chosen=columns)
+    table = shown.listing(COLUMNS)
     contexts = Contexts(default_directory())
     found = [_item(contexts, name, contexts.get(name)) for name in contexts.names()]
     table.show(found, as_json=json, empty="no contexts: aerobee context add")

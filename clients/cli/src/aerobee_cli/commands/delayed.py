@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import (
+    ListingOptions,
+    end,
+)
 from aerobee_cli.output import items_of
 from aerobee_cli.table import Column, number
 from aerobee_cli.unanswered import rows_note, unanswered_of
@@ -29,7 +30,6 @@ DELAYED_COLUMNS = (
 
 @app.add("list", epilog="Example: aerobee delayed list --topic orders --json")
 def list_delayed(
-    context: click.Context,
     *,
     topic: Annotated[
         str,
@@ -40,19 +40,16 @@ def list_delayed(
         ),
     ] = "",
     top: Annotated[int, Option(metavar="N", min=1, max=1_000, help="How many at most.")] = 100,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List delayed messages and retries, the next ones first.
 
     A value that cannot be read is empty. Exit code 3: a broker did not answer, and its messages are
     missing.
     """
-    table = listing(DELAYED_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(DELAYED_COLUMNS)
+    with options.admin() as admin:
         found = admin.list_delayed(topic=topic, limit=top)
-    table.show(items_of(found.rows), as_json=json)
+    table.show(items_of(found.rows), as_json=options.json)
     output.note(rows_note(found, "delayed messages"))
     end(unanswered_of(found.unanswered))

@@ -12,7 +12,11 @@ from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
-from aerobee_cli.options import BadOption, Columns, Json, Namesrv, Wide, admin_client, listing
+from aerobee_cli.options import (
+    BadOption,
+    ClusterOptions,
+    ListingOptions,
+)
 from aerobee_cli.progress import Progress
 from aerobee_cli.table import Column, number
 
@@ -51,31 +55,23 @@ Of = Annotated[int | None, Option("--replica", metavar="ID", help="Only what thi
 
 
 @app.add("list", epilog="Example: aerobee broker diverged list broker-a --json")
-def list_diverged(
-    context: click.Context,
-    *,
-    name: Broker,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def list_diverged(*, name: Broker, options: ListingOptions) -> None:
     """List the log parts that replicas of a broker have cut off and keep.
 
     A replica cuts off messages that a former master stored, but the new master does not have. A
     replica that does not answer has a line too, because its parts are not known. Exit code 3: a
     replica does not answer.
     """
-    table = listing(FILE_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(FILE_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         absent = look_at(admin, name).absent
         files = admin.list_diverged(name, silent=silent)
     items = [item | {"answers": True} for item in output.items_of(files)]
     items += [_unknown(name, each) for each in absent]
     whose = f"the replicas of {name} that answer" if absent else name
-    shown = items if json else items[: len(files)]
-    table.show(shown, as_json=json, empty=f"nothing was cut off the logs of {whose}")
+    shown = items if options.json else items[: len(files)]
+    table.show(shown, as_json=options.json, empty=f"nothing was cut off the logs of {whose}")
     _end(silent, absent)
 
 
@@ -88,7 +84,6 @@ def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
 
 @app.add(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")
 def show(
-    context: click.Context,
     *,
     name: Broker,
     file: File = None,
@@ -96,19 +91,16 @@ def show(
     missing: Annotated[
         bool, Option("--missing", help="Only those that no broker has in its log.")
     ] = False,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """Show the messages in the parts that were cut off, and whether a broker has each message.
 
     Exit code 3: a replica did not answer, or a record is damaged.
     """
-    table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(MESSAGE_COLUMNS)
     silent: list[MqError] = []
     reading = _Reading()
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         absent = look_at(admin, name).absent
         files = _chosen(admin, name, file, replica, silent)
         items = (
@@ -118,21 +110,19 @@ def show(
             for message in page.messages
             if message.is_missing or not missing
         )
-        table.show(items, as_json=json, empty="no messages")
+        table.show(items, as_json=options.json, empty="no messages")
     reading.note()
     _end(silent, absent, complete=not reading.corrupted)
 
 
 @app.add(epilog="Example: aerobee broker diverged resend broker-a --dry-run")
 def resend(
-    context: click.Context,
     *,
     name: Broker,
     file: File = None,
     replica: Of = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Send nothing.")] = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Send the cut messages again that no broker has in its log.
 
@@ -148,7 +138,7 @@ def resend(
 
     silent: list[MqError] = []
     reading, done = _Reading(), _Resent()
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         absent = look_at(admin, name).absent
         files = _chosen(admin, name, file, replica, silent)
         reading.total = sum(found.size for found in files)
@@ -173,9 +163,9 @@ def resend(
         "half_messages": done.half_messages,
         "failed": done.failed,
     }
-    if dry_run and not json:  # "would send" in its place
+    if dry_run and not options.json:  # "would send" in its place
         shown = {"would_send" if key == "sent" else key: value for key, value in shown.items()}
-    output.show_one(shown, as_json=json)
+    output.show_one(shown, as_json=options.json)
     reading.note()
     for reason in done.errors.values():
         output.note(f"error: {reason.message}")

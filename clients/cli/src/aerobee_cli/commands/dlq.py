@@ -21,17 +21,14 @@ from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import (
     BadOption,
-    Columns,
+    ClusterOptions,
     Group,
-    Json,
-    Namesrv,
-    Wide,
+    ListingOptions,
+    NamesrvOptions,
     Yes,
     confirm,
     end,
-    listing,
     moment_of,
-    namesrv_of,
 )
 from aerobee_cli.output import Item
 from aerobee_cli.table import Column, number
@@ -151,7 +148,6 @@ def _filters(tag: str, reason: str, no_tag: bool, no_reason: bool) -> dict[str, 
 
 @app.add("list", epilog="Example: aerobee dlq list billing --state open --json")
 def list_dead_letters(
-    context: click.Context,
     *,
     group: Group,
     tag: Tag = "",
@@ -169,51 +165,45 @@ def list_dead_letters(
         ),
     ] = "",
     limit: Annotated[int, Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")] = 0,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List dead letters: id, time, origin, attempts, state and the reason of the failure."""
-    table = listing(DEAD_LETTER_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(DEAD_LETTER_COLUMNS)
     selection = Selection(**_filters(tag, reason, no_tag, no_reason))
-    query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
+    query = Query(options.address, group, selection, with_states=True)
     shown = frozenset(state.split(",")) if state else frozenset(STATES) - {"dismissed"}
     collect = partial(_collect, limit, json_lines.summary, states=shown)
     items, complete = query.run(collect)
-    if not json:
+    if not options.json:
         items = [{**item, "why": _why(item)} for item in items]
-    table.show(items, as_json=json, empty=_none_of(group))
+    table.show(items, as_json=options.json, empty=_none_of(group))
     _exit(complete)
 
 
 @app.add(epilog="Example: aerobee dlq peek billing -n 3")
 def peek(
-    context: click.Context,
     *,
     group: Group,
     ids: Ids = None,
     count: Annotated[int, Option("-n", min=1, metavar="N", help="How many, oldest first.")] = 1,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show dead letters with their properties and bodies."""
     selection = Selection(ids=frozenset(ids or ()))
-    query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
+    query = Query(options.address, group, selection, with_states=True)
     missing = set(selection.ids)
     items, complete = query.run(partial(_collect, count, json_lines.full, missing=missing))
-    output.show_each(items, as_json=json)
+    output.show_each(items, as_json=options.json)
     for message_id in sorted(missing):
         output.note(f"error: {group} has no dead letter {message_id}")
     if missing:
         raise click.exceptions.Exit(FAILED)
-    _note_if_empty(items, group, json)
+    _note_if_empty(items, group, options.json)
     _exit(complete)
 
 
 @app.add(epilog="Example: aerobee dlq export billing --out dead.jsonl")
 def export(
-    context: click.Context,
     *,
     group: Group,
     out: Annotated[Path, Option(metavar="FILE", help="- is stdout.")] = STDOUT,
@@ -221,11 +211,11 @@ def export(
     reason: Reason = "",
     no_tag: NoTag = False,
     no_reason: NoReason = False,
-    namesrv: Namesrv = None,
+    options: NamesrvOptions,
 ) -> None:
     """Write dead letters as JSON lines, with their properties and bodies."""
     selection = Selection(**_filters(tag, reason, no_tag, no_reason))
-    query = Query(namesrv_of(context, namesrv), group, selection, with_states=True)
+    query = Query(options.address, group, selection, with_states=True)
 
     def lines_to(file: TextIO) -> tuple[int, bool]:
         return query.run(lambda _, dead_letters: json_lines.export(dead_letters, file.write))
@@ -294,20 +284,26 @@ Note = Annotated[str, Option(metavar="TEXT", help="A note that the job keeps.")]
 Detach = Annotated[bool, Option("--detach", help="Do not wait for the end of the job.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class WhichLetters:
+    """The options that select the dead letters of a job."""
+
+    ids: Ids = None
+    everything: All = False
+    listed: Listed = None
+    tag: Tag = ""
+    reason: Reason = ""
+    no_tag: NoTag = False
+    no_reason: NoReason = False
+    since: Since = None
+    until: Until = None
+
+
 @app.add(epilog="Example: aerobee dlq redrive billing --all --rate 100")
 def redrive(
-    context: click.Context,
     *,
     group: Group,
-    ids: Ids = None,
-    everything: All = False,
-    listed: Listed = None,
-    tag: Tag = "",
-    reason: Reason = "",
-    no_tag: NoTag = False,
-    no_reason: NoReason = False,
-    since: Since = None,
-    until: Until = None,
+    which: WhichLetters,
     to: To = Target.RETRY,
     again: Annotated[
         bool, Option("--again", help="Also those that were sent or dismissed before.")
@@ -323,8 +319,7 @@ def redrive(
     note: Note = "",
     detach: Detach = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Count; send nothing.")] = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Send dead letters again, each once. Their failed deliveries no longer count as attempts.
 
@@ -334,20 +329,13 @@ def redrive(
     topic until they expire, with the state "redriven", and another redrive leaves them out.
     """
     _start(
-        context,
+        options,
         group,
+        which,
         to=str(to),
-        ids=ids,
-        everything=everything,
-        listed=listed,
-        since=since,
-        until=until,
         job=job,
         dry_run=dry_run,
         detach=detach,
-        namesrv=namesrv,
-        json=json,
-        **_filters(tag, reason, no_tag, no_reason),
         again=again,
         limit=limit,
         rate=rate or 0.0,
@@ -357,91 +345,61 @@ def redrive(
 
 @app.add(epilog="Example: aerobee dlq dismiss billing --reason Timeout --all")
 def dismiss(
-    context: click.Context,
     *,
     group: Group,
-    ids: Ids = None,
-    everything: All = False,
-    listed: Listed = None,
-    tag: Tag = "",
-    reason: Reason = "",
-    no_tag: NoTag = False,
-    no_reason: NoReason = False,
-    since: Since = None,
-    until: Until = None,
+    which: WhichLetters,
     job: JobId = "",
     note: Note = "",
     dry_run: Annotated[bool, Option("--dry-run", help="Count; dismiss nothing.")] = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Mark dead letters as dismissed, so that lists and redrives leave them out.
 
     They stay stored until they expire, and `dlq list --state dismissed` shows them. A redrive with
     --again sends them.
     """
-    _start(
-        context,
-        group,
-        to="",
-        ids=ids,
-        everything=everything,
-        listed=listed,
-        since=since,
-        until=until,
-        job=job,
-        dry_run=dry_run,
-        detach=False,
-        namesrv=namesrv,
-        json=json,
-        **_filters(tag, reason, no_tag, no_reason),
-        note=note,
-    )
+    _start(options, group, which, to="", job=job, dry_run=dry_run, detach=False, note=note)
 
 
 def _start(
-    context: click.Context,
+    options: ClusterOptions,
     group: str,
+    which: WhichLetters,
     *,
     to: str,
-    ids: list[str] | None,
-    everything: bool,
-    listed: Path | None,
-    since: Moment | None,
-    until: Moment | None,
     job: str,
     dry_run: bool,
     detach: bool,
-    namesrv: str | None,
-    json: bool,
-    **filters: Any,
+    **further: Any,
 ) -> None:
     """Start a job over dead letters with checked options, follow it, and exit with its code."""
     from aerobee_client.admin.letters import LetterJobSpec
 
     verb = "send again" if to else "dismiss"
-    if bool(ids) + everything + (listed is not None) != 1:
+    if bool(which.ids) + which.everything + (which.listed is not None) != 1:
         raise BadOption(f"give --all, --list FILE, or --id ID for each dead letter to {verb}")
-    if ids and filters.get("limit"):
+    if which.ids and further.get("limit"):
         raise BadOption("--limit: not with --id, which names each dead letter to send")
+    since, until = which.since, which.until
     if since is not None and until is not None and since.is_age == until.is_age:
         redriving.check_bounds(since, until, EVER)
     spec = LetterJobSpec(
         consumer_group=group,
         target=to,
-        ids=frozenset(ids or ()),
+        ids=frozenset(which.ids or ()),
         requested_by=redriving.requester(),
-        **filters,
+        **_filters(which.tag, which.reason, which.no_tag, which.no_reason),
+        **further,
     )
     request = redriving.Request(
-        namesrv=namesrv_of(context, namesrv),
+        namesrv=options.address,
         job_id=job or uuid.uuid4().hex[:12],
         spec=spec,
         since=since,
         until=until,
-        listed=listed,
+        listed=which.listed,
         dry_run=dry_run,
-        json=json,
+        json=options.json,
         detach=detach,
     )
     code = redriving.run(request)
@@ -451,13 +409,11 @@ def _start(
 
 @app.add(epilog="Example: aerobee dlq purge billing --dry-run")
 def purge(
-    context: click.Context,
     *,
     group: Group,
     dry_run: Annotated[bool, Option("--dry-run", help="Delete nothing.")] = False,
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Delete all dead letters of a group, on every broker. This cannot be undone.
 
@@ -467,7 +423,7 @@ def purge(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    query = Query(namesrv_of(context, namesrv), group)
+    query = Query(options.address, group)
     count, complete = query.run(lambda _, dead_letters: dead_letters.count())
     deleted = False
     silent: list[MqError] = []
@@ -479,7 +435,7 @@ def purge(
         verb = "deleted" if deleted else "would delete"
         text = f"{verb} {count:,} dead letters of {group}"
     item = {"group": group, "dead_letters": count, "deleted": deleted}
-    output.show_done(text, item, as_json=json)
+    output.show_done(text, item, as_json=options.json)
     end(unchanged(silent))
     _exit(complete)
 

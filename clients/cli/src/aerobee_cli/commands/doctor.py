@@ -9,7 +9,7 @@ import click
 from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import BadOption, Json, Namesrv, enter_context, namesrv_of
+from aerobee_cli.options import BadOption, ClusterOptions, enter_context
 from aerobee_cli.times import parse_duration
 from aerobee_wire.printable import printable
 
@@ -24,7 +24,6 @@ app = CommandGroup()
 
 @app.add(epilog="Example: aerobee doctor --from 127.0.0.1:8081")
 def doctor(
-    context: click.Context,
     *,
     address: Annotated[
         str | None,
@@ -43,8 +42,7 @@ def doctor(
         str,
         Option(metavar="TIME", help="Hint at topics and groups that were not used for this time."),
     ] = "30d",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Look for problems of clients and operators. Print each problem and its solution on one line.
 
@@ -61,11 +59,11 @@ def doctor(
     from aerobee_cli.doctor import cluster, proxy
     from aerobee_client.cluster.namesrv import namesrv_addresses
 
-    namesrvs = namesrv_addresses(namesrv_of(context, namesrv))
+    namesrvs = namesrv_addresses(options.address)
     if topic and address is None:
         raise BadOption("--topic: needs --from with a proxy")
     if address == "proxy":
-        address = _proxy_of(context)
+        address = _proxy_of(options.context)
     if address is not None:
         address, *others = namesrv_addresses(address)
         if others:
@@ -78,7 +76,7 @@ def doctor(
         found = cluster.diagnose(namesrvs, idle_ms=_milliseconds("--idle", idle))
     else:
         found = proxy.diagnose(address, topic or proxy.known_topics(namesrvs))
-    _show(found, as_json=json)
+    _show(found, as_json=options.json)
 
 
 def _show(found: Diagnosis, *, as_json: bool) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
-
-import click
 
 from aerobee_cli import changes, connected, output, settings
 from aerobee_cli.command_line import Argument, CommandGroup, Option
@@ -20,21 +19,17 @@ from aerobee_cli.offsets import (
 from aerobee_cli.options import (
     Attributes,
     BadOption,
-    Columns,
+    ClusterOptions,
     CreateMissing,
     DryRun,
     From,
     Group,
-    Json,
-    Namesrv,
+    ListingOptions,
     OneGroup,
     Topic,
-    Wide,
     Yes,
-    admin_client,
     confirm,
     end,
-    listing,
     operator,
 )
 from aerobee_cli.output import Item, items_of
@@ -145,26 +140,44 @@ LiteQuota = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings:
+    """The options that set or change the settings of a group."""
+
+    max_attempts: MaxAttempts = None
+    delays: Delays = None
+    retry: Retry = None
+    order: OrderOption = None
+    consume: Consume = None
+    from_min: FromMin = None
+    lite_topic: LiteParent = None
+    lite_model: LiteModelOption = None
+    lite_quota: LiteQuota = None
+    attribute: Attributes = None
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the settings that the options give, keyed as in a file of `aerobee apply`."""
+        lite = settings.lite_attributes(self.lite_topic, self.lite_model, self.lite_quota)
+        return {
+            "max_attempts": self.max_attempts,
+            "retry_delays": self.delays,
+            "retry": self.retry,
+            "order": self.order,
+            "consume": self.consume,
+            "consume_from_min": self.from_min,
+            "attributes": settings.with_attributes(self.attribute, lite),
+        }
+
+
 @app.add(epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s")
 def create(
-    context: click.Context,
     *,
     group: OneGroup = None,
-    max_attempts: MaxAttempts = None,
-    delays: Delays = None,
-    retry: Retry = None,
-    order: OrderOption = None,
+    given: GroupSettings,
     fifo: Annotated[bool, Option("--fifo", hidden=True, help="As --order on.")] = False,
-    consume: Consume = None,
-    from_min: FromMin = None,
-    lite_topic: LiteParent = None,
-    lite_model: LiteModelOption = None,
-    lite_quota: LiteQuota = None,
-    attribute: Attributes = None,
     file: From = None,
     dry_run: DryRun = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Create a consumer group on every broker.
 
@@ -173,42 +186,29 @@ def create(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    if fifo and order not in {None, Order.ON}:
+    if fifo and given.order not in {None, Order.ON}:
+        order = given.order
         raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
-    order = Order.ON if fifo else order
-    lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
-    attributes = settings.with_attributes(attribute, lite)
-    given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
-    wanted = settings.wanted("group", group, given, file)
+    given = replace(given, order=Order.ON) if fifo else given
+    wanted = settings.wanted("group", group, given.by_name(), file)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         made = changes.create_all(
             "group", wanted, admin.create_group, dry_run=dry_run, silent=silent
         )
-    changes.show_created("group", made, dry_run=dry_run, as_json=json)
+    changes.show_created("group", made, dry_run=dry_run, as_json=options.json)
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
 def update(
-    context: click.Context,
     *,
     group: OneGroup = None,
-    max_attempts: MaxAttempts = None,
-    delays: Delays = None,
-    retry: Retry = None,
-    order: OrderOption = None,
-    consume: Consume = None,
-    from_min: FromMin = None,
-    lite_topic: LiteParent = None,
-    lite_model: LiteModelOption = None,
-    lite_quota: LiteQuota = None,
-    attribute: Attributes = None,
+    given: GroupSettings,
     file: From = None,
     dry_run: DryRun = False,
     create_missing: CreateMissing = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Change only the given settings of a group, on every broker that has the group.
 
@@ -216,12 +216,9 @@ def update(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    lite = settings.lite_attributes(lite_topic, lite_model, lite_quota)
-    attributes = settings.with_attributes(attribute, lite)
-    given = _given(max_attempts, (delays, retry), order, (consume, from_min), attributes)
-    wanted = settings.wanted("group", group, given, file)
+    wanted = settings.wanted("group", group, given.by_name(), file)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         changed = changes.update_all(
             wanted,
             admin.update_group,
@@ -229,39 +226,33 @@ def update(
             dry_run=dry_run,
             silent=silent,
         )
-    changes.show_updated("group", changed, as_json=json)
+    changes.show_updated("group", changed, as_json=options.json)
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add("list", epilog="Example: aerobee group list --json")
 def list_groups(
-    context: click.Context,
     *,
     everything: Annotated[bool, Option("--all", help="Groups of the system too.")] = False,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List consumer groups.
 
     Exit code 3: a broker did not answer, and its groups may be missing.
     """
-    table = listing(GROUP_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(GROUP_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         groups = admin.list_groups(include_system=everything, silent=silent)
     items = items_of(groups)
-    if not json:
+    if not options.json:
         items = [{**item, "retry": _retry(item)} for item in items]
-    table.show(items, as_json=json, empty="no consumer groups")
+    table.show(items, as_json=options.json, empty="no consumer groups")
     end(f"the list may lack groups: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee group show billing --json")
-def show(
-    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
-) -> None:
+def show(*, group: Group, options: ClusterOptions) -> None:
     """Show the settings of a consumer group, and whether its members contradict each other.
 
     Exit code 3: a broker did not answer, and its members may be missing.
@@ -269,7 +260,7 @@ def show(
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
 
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         [item] = items_of([admin.get_group(group, silent=silent)])
         members = _members(admin, group)
     conflicts = subscription_conflicts(members, group)
@@ -277,7 +268,7 @@ def show(
     item["inconsistent_subscriptions"] = items_of(conflicts)
     differing = member_conflicts(members, group)
     item["inconsistent_members"] = items_of(differing)
-    if not json:
+    if not options.json:
         item["order"] = _ORDER_TEXTS[item["order"]]
         item["retry_delays"] = _retry(item)
         item["inconsistent_subscriptions"] = [
@@ -287,32 +278,24 @@ def show(
             connected.member_conflict_text(conflict, group) for conflict in differing
         ]
         del item["retry_delays_ms"], item["exponential_retry"]
-    output.show_one(item, as_json=json)
+    output.show_one(item, as_json=options.json)
     end(f"members may be missing: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee group members billing")
-def members(
-    context: click.Context,
-    *,
-    group: Group,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def members(*, group: Group, options: ListingOptions) -> None:
     """List the consumers of a group: classic clients and official SDKs.
 
     The list shows the queues that each consumer reads. For the Python client, the list also shows
     the rate of the last minute and failures since the start. It shows the messages that wait in the
     client, and the lag. Exit code 3: a broker did not answer, and its members may be missing.
     """
-    table = listing(connected.MEMBER_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(connected.MEMBER_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         admin.get_group(group, silent=silent)  # an unknown group is an error, not an empty list
         found = _members(admin, group)
-    connected.show_members(found, group, table, as_json=json)
+    connected.show_members(found, group, table, as_json=options.json)
     connected.note_conflicts(found, group)
     end(f"members may be missing: {error}" for error in silent)
 
@@ -334,34 +317,29 @@ def _retry(group: Item) -> str:
 
 @app.add(epilog="Example: aerobee group progress billing --topic orders")
 def progress(
-    context: click.Context,
     *,
     group: Group,
     topic: Annotated[str, Option(metavar="TOPIC", help="Only this topic.")] = "",
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """Show the progress of a group in every message queue, including its retry topic.
 
     A broadcasting group is not shown, because each member keeps its own offsets. Exit code 3: a
     broker did not answer, and its queues are missing.
     """
-    table = listing(PROGRESS_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(PROGRESS_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         queues = admin.consume_progress(group, topic, silent=silent)
         members = [] if queues else _members(admin, group)
     if any(member.consumers[group].message_model == "broadcasting" for member in members):
         output.note(f"members of {group} broadcast: each keeps offsets of its own")
-    table.show(items_of(queues), as_json=json, empty=f"{group} has consumed nothing yet")
+    table.show(items_of(queues), as_json=options.json, empty=f"{group} has consumed nothing yet")
     end(f"the lag there is unknown: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'")
 def blocked(
-    context: click.Context,
     *,
     group: Group,
     skip: Annotated[
@@ -372,10 +350,7 @@ def blocked(
         str | None,
         Option(metavar="TEXT", help="Why it is skipped; the dead letter says so."),
     ] = None,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """Show message groups that wait behind a message that the group failed to consume.
 
@@ -387,8 +362,8 @@ def blocked(
         raise BadOption("--reason: needs --skip")
     omitted: dict[str, int] = {}
     silent: list[MqError] = []
-    table = listing(BLOCKED_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(BLOCKED_COLUMNS)
+    with options.admin() as admin:
         if skip:
             # Brokers without an answer do not matter: the message was found on another one.
             found = [admin.skip_message(group, skip, reason=reason or "Skipped", silent=[])]
@@ -396,7 +371,9 @@ def blocked(
         else:
             found = admin.blocked_message_groups(group, omitted=omitted, silent=silent)
     where = " on a broker that answers" if silent else ""
-    table.show(items_of(found), as_json=json, empty=f"no message group of {group} waits{where}")
+    table.show(
+        items_of(found), as_json=options.json, empty=f"no message group of {group} waits{where}"
+    )
     end(
         [
             *(
@@ -410,7 +387,6 @@ def blocked(
 
 @app.add(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")
 def reset_offset(
-    context: click.Context,
     *,
     group: Group,
     topic: Topic,
@@ -431,8 +407,7 @@ def reset_offset(
         ),
     ] = None,
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Move a group to another offset in a topic, to consume messages again or to skip them.
 
@@ -441,7 +416,7 @@ def reset_offset(
     """
     silent: list[MqError] = []
     target, queues = reset_target(to), queues_of(queue or ())
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         where = f"{topic} ({', '.join(queue)})" if queue else topic
         question = f"Move group {group} in {where} to {to}?"
         confirm(question, yes, partial(effects_of_reset, admin, group, topic, target, queues))
@@ -449,7 +424,9 @@ def reset_offset(
         moved = admin.reset_offsets(
             group, topic, **target, queues=queues, requested_by=operator(), silent=silent
         )
-    Table(OFFSET_COLUMNS).show(items_of(moved), as_json=json, empty=f"{topic} has no queues")
+    Table(OFFSET_COLUMNS).show(
+        items_of(moved), as_json=options.json, empty=f"{topic} has no queues"
+    )
     for note in effects(before, moved, target):
         output.note(note)
     end(
@@ -460,15 +437,13 @@ def reset_offset(
 
 @app.add("clone-offsets", epilog="Example: aerobee group clone-offsets billing billing-2 --yes")
 def clone_offsets(
-    context: click.Context,
     *,
     source: Annotated[str, Argument(metavar="GROUP", help="Its offsets are read.")],
     group: Annotated[str, Argument(metavar="TO", help="The group that is moved; it must exist.")],
     topic: Annotated[str, Option(metavar="TOPIC", help="Only this topic.")] = "",
     dry_run: Annotated[bool, Option("--dry-run", help="Move nothing.")] = False,
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Move a group to the offsets of another one, for example to replace a consumer by a new one.
 
@@ -477,7 +452,7 @@ def clone_offsets(
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         wanted = admin.clone_offsets(source, group, topic=topic, dry_run=True, silent=silent)
         topics = sorted({each.topic for each in wanted})
         before = [
@@ -490,16 +465,14 @@ def clone_offsets(
             silent = []  # the second call finds the silent brokers again
             wanted = admin.clone_offsets(source, group, topic=topic, silent=silent)
     empty = f"{source} has no offsets"
-    Table(OFFSET_COLUMNS).show(items_of(wanted), as_json=json, empty=empty)
+    Table(OFFSET_COLUMNS).show(items_of(wanted), as_json=options.json, empty=empty)
     for note in costs:
         output.note(f"would happen: {note}" if dry_run else note)
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group pause billing")
-def pause(
-    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
-) -> None:
+def pause(*, group: Group, options: ClusterOptions) -> None:
     """Stop the consumption of a group on every broker, until `group resume`.
 
     Receives of its consumers fail with NO_PERMISSION, and consumers keep asking. Messages that they
@@ -507,43 +480,37 @@ def pause(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    _switch_consumption(context, namesrv, group, enabled=False, json=json)
+    _switch_consumption(options, group, enabled=False)
 
 
 @app.add(epilog="Example: aerobee group resume billing")
-def resume(
-    context: click.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
-) -> None:
+def resume(*, group: Group, options: ClusterOptions) -> None:
     """Let a group consume again that was stopped by `group pause`.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    _switch_consumption(context, namesrv, group, enabled=True, json=json)
+    _switch_consumption(options, group, enabled=True)
 
 
-def _switch_consumption(
-    context: click.Context, namesrv: str | None, group: str, *, enabled: bool, json: bool
-) -> None:
+def _switch_consumption(options: ClusterOptions, group: str, *, enabled: bool) -> None:
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         wanted = {group: {"consume_enable": enabled}}
         changed = changes.update_all(
             wanted, admin.update_group, create=None, dry_run=False, silent=silent
         )
-    changes.show_updated("group", changed, as_json=json)
+    changes.show_updated("group", changed, as_json=options.json)
     end(unchanged(silent))
 
 
 @app.add(epilog="Example: aerobee group forget billing orders --yes")
 def forget(
-    context: click.Context,
     *,
     group: Group,
     topic: Topic,
     dry_run: Annotated[bool, Option("--dry-run", help="Drop nothing.")] = False,
     yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Delete the offsets of a group in a topic that the group no longer consumes.
 
@@ -552,57 +519,28 @@ def forget(
     answers.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         offsets = admin.forget_offsets(group, topic, dry_run=True, silent=silent)
         lost = loss(admin, group, offsets) if offsets else ""
         if lost and not dry_run:
             confirm(f"Drop {lost}?", yes)
             offsets = admin.forget_offsets(group, topic, silent=silent)
     absent = f"{group} has no offset in {topic}: nothing was deleted"
-    Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=json, empty=absent)
+    Table(OFFSET_COLUMNS).show(items_of(offsets), as_json=options.json, empty=absent)
     if lost:
         output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee group delete billing --yes")
-def delete(
-    context: click.Context,
-    *,
-    group: Group,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def delete(*, group: Group, yes: Yes = False, options: ClusterOptions) -> None:
     """Delete a group and its offsets from every broker. Its dead letters are kept.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         question = f"Delete group {group} and its offsets?"
         confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group, silent=silent)
-    changes.show_deleted("group", group, deleted, silent, as_json=json)
-
-
-def _given(
-    max_attempts: int | None,
-    retries: tuple[str | None, str | None],
-    order: Order | None,
-    consumes: tuple[bool | None, bool | None],
-    attributes: dict[str, str] | None,
-) -> dict[str, Any]:
-    """Return the settings of the options, by their names in a file.
-
-    `retries` are --retry-delays and --retry. `consumes` are --consume and --consume-from-min.
-    """
-    return {
-        "max_attempts": max_attempts,
-        "retry_delays": retries[0],
-        "retry": retries[1],
-        "order": order,
-        "consume": consumes[0],
-        "consume_from_min": consumes[1],
-        "attributes": attributes,
-    }
+    changes.show_deleted("group", group, deleted, silent, as_json=options.json)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
-    Columns,
+    ClusterOptions,
     Group,
-    Json,
-    Namesrv,
-    Wide,
-    admin_client,
+    ListingOptions,
     end,
-    listing,
 )
 from aerobee_cli.output import items_of
 from aerobee_cli.table import Column, number
@@ -43,7 +37,6 @@ MOST_LISTED = 1_000
 
 @app.add("list", epilog="Example: aerobee lease list billing --topic orders --json")
 def list_leases(
-    context: click.Context,
     *,
     group: Group,
     topic: Annotated[str, Option(metavar="TOPIC", help="Only messages of this topic.")] = "",
@@ -51,20 +44,17 @@ def list_leases(
         str, Option(metavar="ID", help="Only messages that this client received.")
     ] = "",
     top: Annotated[int, Option(metavar="N", min=1, max=1_000, help="How many at most.")] = 100,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List messages on lease, the oldest lease first.
 
     Only groups that pop have leases, such as those of the official SDKs. Exit code 3: a broker did
     not answer, and its leases are missing.
     """
-    table = listing(LEASE_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(LEASE_COLUMNS)
+    with options.admin() as admin:
         found = admin.list_leases(group, topic=topic, client_id=client, limit=top)
-    table.show(items_of(found.rows), as_json=json)
+    table.show(items_of(found.rows), as_json=options.json)
     output.note(rows_note(found, "leases"))
     if found.lite_leases:
         output.note(f"{found.lite_leases:,} messages of lite topics are on lease, too")
@@ -73,21 +63,19 @@ def list_leases(
 
 @app.add(epilog="Example: aerobee lease release billing 01AF…")
 def release(
-    context: click.Context,
     *,
     group: Group,
     message_id: Annotated[
         str, Argument(metavar="ID", help="Message id, as 'lease list' shows it.")
     ],
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """End the lease of a message now, so that the group gets it again at once.
 
     Use it if the client that received the message hangs. The next delivery has the same attempt
     number. If the client is still working on the message, the group may consume it twice.
     """
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         if not message_id:
             raise BadOption("the message id is empty: see aerobee lease list")
         found = admin.list_leases(group, message_id=message_id, limit=MOST_LISTED)
@@ -102,5 +90,5 @@ def release(
         for lease in leases:
             admin.release_lease(group, lease)
     done = f"released {message_id}; {leases[0].client_id or 'an unknown client'} had it"
-    output.show_done(done, {"group": group, "released": items_of(leases)}, as_json=json)
+    output.show_done(done, {"group": group, "released": items_of(leases)}, as_json=options.json)
     end(unanswered_of(found.unanswered))

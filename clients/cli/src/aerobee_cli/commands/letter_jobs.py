@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.errors import CommandError
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import (
+    ClusterOptions,
+    ListingOptions,
+    end,
+)
 from aerobee_cli.redriving import FAILURE_COLUMNS
 from aerobee_cli.table import Column, Table, number
 from aerobee_cli.unanswered import unchanged
@@ -60,28 +62,24 @@ def _item(job: Any) -> dict[str, Any]:
 
 @app.add("list", epilog="Example: aerobee dlq jobs list --group billing")
 def list_jobs(
-    context: click.Context,
     *,
     group: Annotated[str, Option("--group", metavar="GROUP", help="Only of this group.")] = "",
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List the jobs that the brokers remember, the newest first, with a row for each broker."""
-    table = listing(JOB_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(JOB_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         jobs = admin.letter_jobs(group, silent=silent)
-    table.show(map(_item, jobs), as_json=json, empty="no jobs")
+    table.show(map(_item, jobs), as_json=options.json, empty="no jobs")
     end(f"warning: not all jobs are listed: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee dlq jobs show 1f0c9a2b7d3e")
-def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Json = False) -> None:
+def show(*, job: Job, options: ClusterOptions) -> None:
     """Show a job with its progress at each broker, and the dead letters that it could not send."""
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         jobs = admin.letter_jobs(job_id=job, silent=silent)
         failures = [
             asdict(failure)
@@ -91,7 +89,7 @@ def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Jso
         ]
     if not jobs and not silent:
         raise CommandError(f"no broker has a job {job}: see aerobee dlq jobs list")
-    if json:
+    if options.json:
         output.show_one(
             {"brokers": [_item(each) for each in jobs], "failures": failures}, as_json=True
         )
@@ -105,18 +103,16 @@ def show(context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Jso
 
 
 @app.add(epilog="Example: aerobee dlq jobs cancel 1f0c9a2b7d3e")
-def cancel(
-    context: click.Context, *, job: Job, namesrv: Namesrv = None, json: Json = False
-) -> None:
+def cancel(*, job: Job, options: ClusterOptions) -> None:
     """Cancel a job on each broker. What it has sent or dismissed stays so.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         count = admin.cancel_letter_job(job, silent=silent)
     done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
     where = " on each broker that answers" if silent else ""
     text = done if count else f"the job {job} had ended before{where}"
-    output.show_done(text, {"job_id": job, "cancelled_on": count}, as_json=json)
+    output.show_done(text, {"job_id": job, "cancelled_on": count}, as_json=options.json)
     end(unchanged(silent))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import Columns, Json, Namesrv, Wide, admin_client, end, listing
+from aerobee_cli.options import (
+    ListingOptions,
+    end,
+)
 from aerobee_cli.table import Column, number
 from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
@@ -47,49 +48,41 @@ CLIENT_COLUMNS = (
 
 @app.add("list", epilog="Example: aerobee lite list sessions --group agents --top 10")
 def list_topics(
-    context: click.Context,
     *,
     parent: Parent,
     group: OfGroup = "",
     top: Annotated[int, Option(metavar="N", min=1, max=1_000, help="How many at most.")] = 100,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List lite topics with messages: the most messages first, or with --group the largest lag.
 
     With --group, the lag counts messages that the group has not settled, and the oldest message is
     the oldest unsettled one. Exit code 3: a broker did not answer, and its lite topics are missing.
     """
-    table = listing(_columns(group), wide=wide, chosen=columns)
+    table = options.listing(_columns(group))
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         found = admin.list_lite_topics(parent, group=group, limit=top, silent=silent)
-    table.show(_items(found.topics, group), as_json=json)
+    table.show(_items(found.topics, group), as_json=options.json)
     output.note(f"{len(found.topics):,} of {found.total:,} lite topics")
     _end(silent)
 
 
 @app.add(epilog="Example: aerobee lite show sessions session-4711 --group agents --json")
 def show(
-    context: click.Context,
     *,
     parent: Parent,
     name: Annotated[str, Argument(metavar="NAME", help="Of the lite topic.")],
     group: OfGroup = "",
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """Show one lite topic: where its messages are stored, and the clients that get them.
 
     Exit code 3: a broker did not answer.
     """
-    table = listing(_columns(group), wide=wide, chosen=columns)
+    table = options.listing(_columns(group))
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         found = admin.list_lite_topics(parent, group=group, lite_topic=name, silent=silent)
         clients = admin.list_lite_clients(parent, name, silent=[])
     if not found.topics and not clients and not silent:
@@ -102,7 +95,7 @@ def show(
         for each in clients
         if group in {"", each.consumer_group}
     ]
-    if json:
+    if options.json:
         places = [
             {key: value for key, value in item.items() if key != "lite_topic"} for item in items
         ]
@@ -116,25 +109,17 @@ def show(
 
 
 @app.add(epilog="Example: aerobee lite clients sessions --json")
-def clients(
-    context: click.Context,
-    *,
-    parent: Parent,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def clients(*, parent: Parent, options: ListingOptions) -> None:
     """List the clients that subscribe to lite topics of a parent topic.
 
     The column "ready" shows the number of lite topics with a message for the client. Exit code 3: a
     broker did not answer, and its clients may be missing.
     """
-    table = listing(CLIENT_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(CLIENT_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         items = output.items_of(admin.list_lite_clients(parent, silent=silent))
-    if not json:
+    if not options.json:
         items = [
             {
                 **item,
@@ -143,7 +128,7 @@ def clients(
             }
             for item in items
         ]
-    table.show(items, as_json=json, empty=f"no clients of lite topics of {parent}")
+    table.show(items, as_json=options.json, empty=f"no clients of lite topics of {parent}")
     _end(silent)
 
 

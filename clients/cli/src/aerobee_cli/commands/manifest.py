@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import click
-
 from aerobee_cli import changes, manifest, output, settings
 from aerobee_cli.command_line import Argument, CommandGroup
-from aerobee_cli.options import DryRun, Json, Namesrv, admin_client, end
+from aerobee_cli.options import ClusterOptions, DryRun, NamesrvOptions, end
 from aerobee_cli.settings import Arguments
 from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import MqError
@@ -24,10 +22,9 @@ app = CommandGroup()
 
 @app.add(epilog="Example: aerobee export cluster.yaml")
 def export(
-    context: click.Context,
     *,
     file: Annotated[Path, Argument(metavar="FILE", help="YAML; - is stdout. It is replaced.")],
-    namesrv: Namesrv = None,
+    options: NamesrvOptions,
 ) -> None:
     """Write all topics and consumer groups with their settings to a file for `aerobee apply`.
 
@@ -38,7 +35,7 @@ def export(
     import yaml
 
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         topics = output.items_of(admin.list_topics(silent=silent))
         groups, differing_groups = manifest.groups_of(
             {
@@ -72,12 +69,10 @@ def export(
 
 @app.add(epilog="Example: aerobee apply cluster.yaml --dry-run")
 def apply(
-    context: click.Context,
     *,
     file: Annotated[Path, Argument(metavar="FILE", help="As `aerobee export` writes it.")],
     dry_run: DryRun = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Create the topics and groups of a file, and change those with other settings.
 
@@ -89,7 +84,7 @@ def apply(
     """
     topics, groups = settings.file_entries(file, "topic"), settings.file_entries(file, "group")
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
 
         def of_topics(*, dry_run: bool) -> list[output.Item]:
             create = admin.create_topic
@@ -111,7 +106,7 @@ def apply(
         planned += of_groups(checked, dry_run=True)
         if not dry_run:
             planned = of_topics(dry_run=False) + of_groups(groups, dry_run=False)
-    changes.show_updated("name", planned, as_json=json)
+    changes.show_updated("name", planned, as_json=options.json)
     if dry_run and bound:
         names = ", ".join(sorted(bound))
         output.note(f"not checked, because their topics do not exist yet: {names}")

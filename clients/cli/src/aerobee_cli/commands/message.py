@@ -18,16 +18,11 @@ from aerobee_cli.errors import FAILED, INCOMPLETE, INTERRUPTED
 from aerobee_cli.message_lines import Format
 from aerobee_cli.options import (
     BadOption,
-    Columns,
-    Json,
-    Namesrv,
+    ClusterOptions,
+    ListingOptions,
+    NamesrvOptions,
     Topic,
-    Wide,
-    admin_client,
-    listing,
-    namesrv_of,
     pairs_of,
-    producer,
 )
 from aerobee_cli.options import end as end_with
 from aerobee_cli.progress import Progress
@@ -97,7 +92,6 @@ MESSAGE_COLUMNS = (
 
 @app.add(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
 def send(
-    context: click.Context,
     *,
     topic: Topic,
     body: Annotated[str | None, Argument(metavar="[BODY]", help="Its text.")] = None,
@@ -134,8 +128,7 @@ def send(
         float | None,
         Option(min=0.001, max=MAX_RATE, metavar="N", help="With --count: at most N a second."),
     ] = None,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Send a message, and wait until it is stored.
 
@@ -161,10 +154,10 @@ def send(
         priority=priority,
     )
     if count is not None:
-        with producer(context, namesrv) as sender:
-            _send_many(sender, message, count, rate, json=json)
+        with options.producer() as sender:
+            _send_many(sender, message, count, rate, json=options.json)
         return
-    with producer(context, namesrv) as sender:
+    with options.producer() as sender:
         sent = sender.send(message)
     item = {
         "message_id": sent.message_id,
@@ -174,7 +167,7 @@ def send(
     }
     if sent.recall_handle:
         item["recall_handle"] = sent.recall_handle
-    output.show_one(item, as_json=json)
+    output.show_one(item, as_json=options.json)
     if sent.queue.broker_name == topic:
         output.note(f"{topic} is the topic of the broker's own name (brokerTopicEnable)")
 
@@ -209,7 +202,6 @@ def _send_many(
 
 @app.add(epilog="Example: aerobee message consume orders --from 1h --json")
 def consume(
-    context: click.Context,
     *,
     topic: Topic,
     group: Annotated[
@@ -235,7 +227,7 @@ def consume(
         bool,
         Option("--lease", help="With --group: lease messages, as the official SDKs do."),
     ] = False,
-    namesrv: Namesrv = None,
+    options: NamesrvOptions,
     json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Print the messages of a topic as they arrive, until Ctrl-C.
@@ -255,7 +247,7 @@ def consume(
     if lease and not group:
         raise BadOption("--lease: needs --group")
     request = Request(
-        namesrv=namesrv_of(context, namesrv),
+        namesrv=options.address,
         topic=topic,
         group=group,
         expression=tag,
@@ -297,39 +289,34 @@ def seconds_of(option: str, text: str | None) -> float | None:
 
 @app.add(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
 def recall(
-    context: click.Context,
     *,
     topic: Topic,
     handle: Annotated[str, Argument(metavar="RECALL_HANDLE", help="As send --delay shows it.")],
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Recall a message that was sent with --delay, before it is delivered."""
-    with producer(context, namesrv) as sender:
+    with options.producer() as sender:
         message_id = sender.recall(topic, handle)
-    output.show_one({"message_id": message_id, "topic": topic}, as_json=json)
+    output.show_one({"message_id": message_id, "topic": topic}, as_json=options.json)
 
 
 @app.add(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
 def get(
-    context: click.Context,
     *,
     message_id: Annotated[
         str,
         Argument(metavar="MESSAGE_ID", help="Its message id or offset message id, as send shows."),
     ],
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show one message with its body. The message is not consumed."""
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         message = admin.get_message(message_id)
-    output.show_one(full(message), as_json=json)
+    output.show_one(full(message), as_json=options.json)
 
 
 @app.add(epilog="Example: aerobee message query orders --key order-7")
 def query(
-    context: click.Context,
     *,
     topic: Topic,
     key: Annotated[str, Option(help="One of its keys.")] = "",
@@ -337,10 +324,7 @@ def query(
     limit: Annotated[
         int, Option(min=1, max=MAX_QUERIED, metavar="N", help="At most N, the newest.")
     ] = 32,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """Find messages by key or id, newest first.
 
@@ -348,8 +332,8 @@ def query(
     """
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
-    table = listing(MESSAGE_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(MESSAGE_COLUMNS)
+    with options.admin() as admin:
         damaged: list[MqError] = []
         silent: list[MqError] = []
         found = admin.query_messages(
@@ -361,7 +345,7 @@ def query(
             silent=silent,
         )
     shown = map(summary, found[:limit])
-    table.show(shown, as_json=json, empty=f"{topic} has no such message")
+    table.show(shown, as_json=options.json, empty=f"{topic} has no such message")
     if limit < min(len(found), MAX_QUERIED):
         output.note(f"the newest {limit} are shown, and there are more: give a higher --limit")
     elif len(found) >= MAX_QUERIED:
@@ -379,7 +363,6 @@ def query(
 
 @app.add(epilog="Example: aerobee message browse orders --from 1h --tag paid")
 def browse(
-    context: click.Context,
     *,
     topic: Topic,
     tag: Tag = "*",
@@ -393,7 +376,7 @@ def browse(
     oldest: Oldest = False,
     limit: Limit = DEFAULT_SEARCHED,
     form: Form = Format.TEXT,
-    namesrv: Namesrv = None,
+    options: NamesrvOptions,
     json: SearchJson = False,
 ) -> None:
     """Print stored messages of a topic, the latest first. Nothing is consumed.
@@ -413,14 +396,13 @@ def browse(
         first_offset=from_offset,
         last_offset=to_offset,
     )
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         result = wanted.search(admin, newest_first=not oldest, limit=limit)
     _show_result(result, form, json=json)
 
 
 @app.add(epilog="Example: aerobee message search orders --key order-7")
 def search(
-    context: click.Context,
     *,
     topic: Topic,
     key: KeyText = "",
@@ -439,7 +421,7 @@ def search(
         int, Option(min=0, metavar="N", help="Messages to examine on each broker; 0: no limit.")
     ] = 0,
     form: Form = Format.TEXT,
-    namesrv: Namesrv = None,
+    options: NamesrvOptions,
     json: SearchJson = False,
 ) -> None:
     """Find messages by key, text, tag, SQL92 condition and time, the latest first.
@@ -466,14 +448,13 @@ def search(
         first_offset=from_offset,
         last_offset=to_offset,
     )
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         result = wanted.search(admin, newest_first=not oldest, limit=limit, max_scanned=max_scanned)
     _show_result(result, form, json=json)
 
 
 @app.add(epilog="Example: aerobee message tail orders --tag paid")
 def tail(
-    context: click.Context,
     *,
     topic: Topic,
     key: KeyText = "",
@@ -492,7 +473,7 @@ def tail(
         bool, Option("--no-follow", help="End after the messages that are stored now.")
     ] = False,
     form: Form = Format.TEXT,
-    namesrv: Namesrv = None,
+    options: NamesrvOptions,
     json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Print the last messages of a topic, and then each new one until Ctrl-C.
@@ -503,7 +484,7 @@ def tail(
 
     wanted = Wanted(topic=topic, tag=tag, sql=sql, key=key, text=text, broker=broker, queue=queue)
     form = Format.JSON if json else form
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         result = wanted.search(admin, newest_first=True, limit=limit)
         show(result.reversed(), form, as_json=False)
         notes = problems(result)
@@ -530,28 +511,25 @@ def _show_result(result: SearchResult, form: Format, *, json: bool) -> None:
 
 @app.add("show", epilog="Example: aerobee message show 7F00000100002A9F0000000000000000")
 def show_copies(
-    context: click.Context,
     *,
     message_id: Annotated[
         str, Argument(metavar="MESSAGE_ID", help="Its message id or offset message id.")
     ],
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show where a message is stored, with all properties: in its topic, as retry, as dead letter.
 
     Exit code 3: a broker did not answer, so a copy may be missing.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         copies = admin.message_copies(message_id, silent=silent)
-    output.show_each([placed(message) for message in copies], as_json=json)
+    output.show_each([placed(message) for message in copies], as_json=options.json)
     end_with(f"warning: a copy on a broker may be missing: {error.message}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee message track --topic orders --key order-7")
 def track(
-    context: click.Context,
     *,
     message_id: Annotated[
         str | None,
@@ -570,8 +548,7 @@ def track(
     limit: Annotated[
         int, Option(min=1, max=100, metavar="N", help="With --key: at most N messages.")
     ] = 5,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show what became of a message in each consumer group: who has or consumed it, and when.
 
@@ -593,9 +570,9 @@ def track(
         limit=limit,
     )
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         found = wanted.track(admin, silent)
-    show(found, as_json=json)
+    show(found, as_json=options.json)
     end_with(f"warning: messages of a broker are left out: {error.message}" for error in silent)
 
 

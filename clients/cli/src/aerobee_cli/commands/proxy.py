@@ -10,13 +10,8 @@ import click
 from aerobee_cli.command_line import ServiceGroup
 from aerobee_cli.connected import proxies_away
 from aerobee_cli.options import (
-    Columns,
-    Json,
-    Namesrv,
-    Wide,
-    admin_client,
+    ListingOptions,
     end,
-    listing,
     refuse_context,
 )
 from aerobee_cli.processes.become import become, inherit_namesrv
@@ -55,21 +50,14 @@ app = ServiceGroup(
 
 
 @app.add("list", epilog="Example: aerobee proxy list --wide")
-def list_proxies(
-    context: click.Context,
-    *,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def list_proxies(*, options: ListingOptions) -> None:
     """List the processes of proxies that the name server knows, and missing proxies.
 
     A proxy is missing, for up to 24 hours, if its connection ended and it did not stop in
     order. Exit code 3: a proxy is missing.
     """
-    table = listing(PROXY_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(PROXY_COLUMNS)
+    with options.admin() as admin:
         cluster = admin.cluster()
     rows: list[dict[str, Any]] = [
         {
@@ -93,5 +81,5 @@ def list_proxies(
         }
         for each in cluster.away_proxies
     ]
-    table.show(rows, as_json=json, empty="no proxy is registered")
+    table.show(rows, as_json=options.json, empty="no proxy is registered")
     end(proxies_away(cluster.away_proxies))

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
-
-from aerobee_cli import access_changes, output
+from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
-    Columns,
-    Json,
-    Namesrv,
-    Wide,
+    ClusterOptions,
+    ListingOptions,
     Yes,
-    admin_client,
     confirm,
-    listing,
 )
 from aerobee_cli.table import Column, number
 
@@ -43,7 +37,6 @@ Subject = Annotated[
 
 @app.add("set", epilog="Example: aerobee quota set User:billing --messages-in 1000")
 def set_quota(
-    context: click.Context,
     *,
     subject: Subject,
     calls: Annotated[int, Option(metavar="N", help="Calls a second; 0: no limit.")] = 0,
@@ -51,8 +44,7 @@ def set_quota(
     bytes_in: Annotated[int, Option(metavar="N", help="Bytes of bodies sent a second.")] = 0,
     messages_out: Annotated[int, Option(metavar="N", help="Messages received a second.")] = 0,
     bytes_out: Annotated[int, Option(metavar="N", help="Bytes received a second.")] = 0,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Set the quota of a subject, at each process that serves it. It replaces the former one.
 
@@ -63,7 +55,7 @@ def set_quota(
     """
     if not any((calls, messages_in, bytes_in, messages_out, bytes_out)):
         raise BadOption("nothing to limit: give a rate, such as --messages-in 1000")
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         change = admin.set_quota(
             subject,
             calls=calls,
@@ -77,39 +69,25 @@ def set_quota(
             "proxies count all calls of a client; brokers count its pulls and pops, but not its "
             "sends: to limit these, set a quota of its user or address"
         )
-    access_changes.show(f"set the quota of {subject}", change, {}, as_json=json)
+    changes.show_access(f"set the quota of {subject}", change, {}, as_json=options.json)
 
 
 @app.add("list", epilog="Example: aerobee quota list --json")
-def list_quotas(
-    context: click.Context,
-    *,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def list_quotas(*, options: ListingOptions) -> None:
     """List all quotas."""
-    table = listing(COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(COLUMNS)
+    with options.admin() as admin:
         found = output.items_of(admin.list_quotas())
-    table.show(found, as_json=json, empty="no quotas")
+    table.show(found, as_json=options.json, empty="no quotas")
 
 
 @app.add(epilog="Example: aerobee quota delete User:billing --yes")
-def delete(
-    context: click.Context,
-    *,
-    subject: Subject,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def delete(*, subject: Subject, yes: Yes = False, options: ClusterOptions) -> None:
     """Delete the quota of a subject.
 
     Exit code 3: a process does not have the change yet.
     """
     confirm(f"Delete the quota of {subject}?", yes)
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         change = admin.delete_quota(subject)
-    access_changes.show(f"deleted the quota of {subject}", change, {}, as_json=json)
+    changes.show_access(f"deleted the quota of {subject}", change, {}, as_json=options.json)

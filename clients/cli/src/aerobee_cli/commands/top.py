@@ -10,11 +10,9 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import Json, Namesrv, admin_client, end
+from aerobee_cli.options import ClusterOptions, end
 from aerobee_cli.output import Item
 from aerobee_cli.table import Column, Table
 from aerobee_cli.unanswered import unanswered_of
@@ -62,7 +60,6 @@ GROUP_COLUMNS = (Column("group", "name"), *_OUT, *_FAILED)
 
 @app.add(epilog="Example: aerobee top --top 20")
 def top(
-    context: click.Context,
     *,
     rows: Annotated[
         int,
@@ -71,8 +68,7 @@ def top(
     count: Annotated[
         int, Option(metavar="N", min=0, help="End after this many seconds; 0: with Ctrl-C.")
     ] = 0,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Show live rates of brokers, and of the busiest topics and groups.
 
@@ -82,7 +78,7 @@ def top(
     the end.
     """
     sample = None
-    with admin_client(context, namesrv) as admin, _shown(as_json=json) as show:
+    with options.admin() as admin, _shown(as_json=options.json) as show:
         samples = admin.watch_stats(busiest_topics=rows, busiest_groups=rows)
         try:
             for sample in islice(samples, count or None):

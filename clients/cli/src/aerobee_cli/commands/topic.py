@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
-
-import click
 
 from aerobee_cli import changes, output, settings
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.offsets import losses_of_topic
 from aerobee_cli.options import (
     Attributes,
-    Columns,
+    ClusterOptions,
     CreateMissing,
     DryRun,
     From,
-    Json,
-    Namesrv,
+    ListingOptions,
     OneTopic,
     Topic,
-    Wide,
     Yes,
-    admin_client,
     confirm,
     end,
-    listing,
 )
 from aerobee_cli.output import Item, items_of
 from aerobee_cli.settings import MessageType, Permission
@@ -105,22 +100,39 @@ LiteTtl = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TopicSettings:
+    """The options that set or change the settings of a topic."""
+
+    kind: Kind = None
+    queues: Queues = None
+    read_queues: ReadQueues = None
+    write_queues: WriteQueues = None
+    permission: PermissionOption = None
+    lite_ttl: LiteTtl = None
+    attribute: Attributes = None
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the settings that the options give, keyed as in a file of `aerobee apply`."""
+        lite = settings.lite_ttl_attributes(self.lite_ttl)
+        return {
+            "type": self.kind,
+            "queues": self.queues,
+            "read_queues": self.read_queues,
+            "write_queues": self.write_queues,
+            "permission": self.permission,
+            "attributes": settings.with_attributes(self.attribute, lite),
+        }
+
+
 @app.add(epilog="Example: aerobee topic create orders --queues 8")
 def create(
-    context: click.Context,
     *,
     topic: OneTopic = None,
-    kind: Kind = None,
-    queues: Queues = None,
-    read_queues: ReadQueues = None,
-    write_queues: WriteQueues = None,
-    permission: PermissionOption = None,
-    lite_ttl: LiteTtl = None,
-    attribute: Attributes = None,
+    given: TopicSettings,
     file: From = None,
     dry_run: DryRun = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Create a topic on every broker.
 
@@ -129,35 +141,26 @@ def create(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
-    wanted = settings.wanted("topic", topic, given, file)
+    wanted = settings.wanted("topic", topic, given.by_name(), file)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         made = changes.create_all(
             "topic", wanted, admin.create_topic, dry_run=dry_run, silent=silent
         )
-    changes.show_created("topic", made, dry_run=dry_run, as_json=json)
+    changes.show_created("topic", made, dry_run=dry_run, as_json=options.json)
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
 def update(
-    context: click.Context,
     *,
     topic: OneTopic = None,
-    kind: Kind = None,
-    queues: Queues = None,
-    read_queues: ReadQueues = None,
-    write_queues: WriteQueues = None,
-    permission: PermissionOption = None,
-    lite_ttl: LiteTtl = None,
-    attribute: Attributes = None,
+    given: TopicSettings,
     file: From = None,
     dry_run: DryRun = False,
     create_missing: CreateMissing = False,
     force: Annotated[bool, Option("--force", help="Also when messages become unreadable.")] = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Change only the given settings of a topic, on every broker that has the topic.
 
@@ -167,10 +170,9 @@ def update(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    given = _given(kind, (queues, read_queues, write_queues), permission, lite_ttl, attribute)
-    wanted = settings.wanted("topic", topic, given, file)
+    wanted = settings.wanted("topic", topic, given.by_name(), file)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         changed = changes.update_all(
             wanted,
             partial(admin.update_topic, force=force),
@@ -179,19 +181,12 @@ def update(
             silent=silent,
             force=force,
         )
-    changes.show_updated("topic", changed, as_json=json)
+    changes.show_updated("topic", changed, as_json=options.json)
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add(epilog="Example: aerobee topic rebalance orders --dry-run")
-def rebalance(
-    context: click.Context,
-    *,
-    topic: Topic,
-    dry_run: DryRun = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def rebalance(*, topic: Topic, dry_run: DryRun = False, options: ClusterOptions) -> None:
     """Create a topic on the brokers that do not have it, such as a broker that was just added.
 
     Each of these brokers gets the topic and the missing consumer groups, with their settings from
@@ -201,55 +196,43 @@ def rebalance(
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         made = admin.rebalance_topic(topic, dry_run=dry_run, silent=silent)
     table = Table(REBALANCED_COLUMNS)
     having = "every broker that answers" if silent else "every broker"
-    table.show(items_of(made), as_json=json, empty=f"{having} has {topic} already")
+    table.show(items_of(made), as_json=options.json, empty=f"{having} has {topic} already")
     end(unchanged(silent, dry_run=dry_run))
 
 
 @app.add("list", epilog="Example: aerobee topic list --all --json")
 def list_topics(
-    context: click.Context,
     *,
     everything: Annotated[
         bool, Option("--all", help="System, retry and dead-letter topics too.")
     ] = False,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List topics.
 
     Exit code 3: a broker did not answer, and its topics may be missing.
     """
-    table = listing(TOPIC_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(TOPIC_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         topics = admin.list_topics(
             include_system=everything, include_derived=everything, silent=silent
         )
-    table.show(items_of(topics), as_json=json, empty="no topics")
+    table.show(items_of(topics), as_json=options.json, empty="no topics")
     end(f"the list may lack topics: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee topic route orders")
-def route(
-    context: click.Context,
-    *,
-    topic: Topic,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def route(*, topic: Topic, options: ListingOptions) -> None:
     """Show the brokers that serve a topic, and their addresses."""
-    table = listing(ROUTE_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(ROUTE_COLUMNS)
+    with options.admin() as admin:
         found = items_of([admin.topic_route(topic)])[0]
-    if json:
+    if options.json:
         output.show_one(found, as_json=True)
         return
     brokers = {broker["broker_name"]: broker for broker in found["brokers"]}
@@ -258,69 +241,31 @@ def route(
 
 
 @app.add(epilog="Example: aerobee topic status orders")
-def status(
-    context: click.Context,
-    *,
-    topic: Topic,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def status(*, topic: Topic, options: ListingOptions) -> None:
     """Show the lowest and highest offset of every message queue of a topic.
 
     Exit code 3: a broker did not answer, and its queues are missing.
     """
-    table = listing(STATUS_COLUMNS, wide=wide, chosen=columns)
+    table = options.listing(STATUS_COLUMNS)
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         queues = items_of(admin.topic_status(topic, silent=silent))
     items = [
         queue | {"message_count": queue["max_offset"] - queue["min_offset"]} for queue in queues
     ]
-    table.show(items, as_json=json, empty=f"{topic} has no queues")
+    table.show(items, as_json=options.json, empty=f"{topic} has no queues")
     end(f"queues are missing: {error}" for error in silent)
 
 
 @app.add(epilog="Example: aerobee topic delete orders --yes")
-def delete(
-    context: click.Context,
-    *,
-    topic: Topic,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def delete(*, topic: Topic, yes: Yes = False, options: ClusterOptions) -> None:
     """Delete a topic from every broker, with its messages and its consumer offsets.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     silent: list[MqError] = []
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         question = f"Delete topic {topic}, its messages, and its consumer offsets?"
         confirm(question, yes, partial(losses_of_topic, admin, topic))
         deleted = admin.delete_topic(topic, silent=silent)
-    changes.show_deleted("topic", topic, deleted, silent, as_json=json)
-
-
-def _given(
-    kind: MessageType | None,
-    counts: tuple[int | None, int | None, int | None],
-    permission: Permission | None,
-    lite_ttl: str | None,
-    attribute: list[str] | None,
-) -> dict[str, Any]:
-    """Return the settings that the options give, keyed as in a file of `aerobee apply`.
-
-    `counts` are the options --queues, --read-queues and --write-queues.
-    """
-    queues, read_queues, write_queues = counts
-    attributes = settings.with_attributes(attribute, settings.lite_ttl_attributes(lite_ttl))
-    return {
-        "type": kind,
-        "queues": queues,
-        "read_queues": read_queues,
-        "write_queues": write_queues,
-        "permission": permission,
-        "attributes": attributes,
-    }
+    changes.show_deleted("topic", topic, deleted, silent, as_json=options.json)

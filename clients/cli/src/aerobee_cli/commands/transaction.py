@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
-
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
-    Columns,
-    Json,
-    Namesrv,
-    Wide,
+    ClusterOptions,
+    ListingOptions,
     Yes,
-    admin_client,
     confirm,
     end,
-    listing,
 )
 from aerobee_cli.output import items_of
 from aerobee_cli.table import Column, number
@@ -43,15 +37,11 @@ TransactionId = Annotated[
 
 @app.add("list", epilog="Example: aerobee transaction list --topic orders --json")
 def list_transactions(
-    context: click.Context,
     *,
     topic: Annotated[str, Option(metavar="TOPIC", help="Only those with a message for it.")] = "",
     group: Annotated[str, Option(metavar="GROUP", help="Only those of this producer group.")] = "",
     top: Annotated[int, Option(metavar="N", min=1, max=1_000, help="How many at most.")] = 100,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ListingOptions,
 ) -> None:
     """List open transactions, the oldest first.
 
@@ -59,50 +49,30 @@ def list_transactions(
     After 15 checks it gives the transaction up. Exit code 3: a broker did not answer, and its
     transactions are missing.
     """
-    table = listing(TRANSACTION_COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(TRANSACTION_COLUMNS)
+    with options.admin() as admin:
         found = admin.list_transactions(topic=topic, producer_group=group, limit=top)
-    table.show(items_of(found.rows), as_json=json)
+    table.show(items_of(found.rows), as_json=options.json)
     output.note(rows_note(found, "transactions"))
     end(unanswered_of(found.unanswered))
 
 
 @app.add(epilog="Example: aerobee transaction commit 01AF… --yes")
-def commit(
-    context: click.Context,
-    *,
-    transaction_id: TransactionId,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def commit(*, transaction_id: TransactionId, yes: Yes = False, options: ClusterOptions) -> None:
     """Deliver the message of a transaction, in place of its producer."""
-    _end_transaction(context, namesrv, transaction_id, commit=True, yes=yes, json=json)
+    _end_transaction(options, transaction_id, commit=True, yes=yes)
 
 
 @app.add(epilog="Example: aerobee transaction rollback 01AF… --yes")
-def rollback(
-    context: click.Context,
-    *,
-    transaction_id: TransactionId,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def rollback(*, transaction_id: TransactionId, yes: Yes = False, options: ClusterOptions) -> None:
     """Discard the message of a transaction, in place of its producer."""
-    _end_transaction(context, namesrv, transaction_id, commit=False, yes=yes, json=json)
+    _end_transaction(options, transaction_id, commit=False, yes=yes)
 
 
 def _end_transaction(
-    context: click.Context,
-    namesrv: str | None,
-    transaction_id: str,
-    *,
-    commit: bool,
-    yes: bool,
-    json: bool,
+    options: ClusterOptions, transaction_id: str, *, commit: bool, yes: bool
 ) -> None:
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         found = admin.list_transactions(transaction_id=transaction_id)
         # An empty id does not filter, and must not end the only open transaction.
         named = [row for row in found.rows if row.transaction_id == transaction_id]
@@ -125,4 +95,4 @@ def _end_transaction(
         admin.end_transaction(transaction, commit=commit)
     done = "committed" if commit else "rolled back"
     (item,) = items_of([transaction])
-    output.show_done(f"{done} {transaction_id}", {**item, "outcome": done}, as_json=json)
+    output.show_done(f"{done} {transaction_id}", {**item, "outcome": done}, as_json=options.json)

@@ -7,20 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
-
-from aerobee_cli import access_changes, output
+from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.options import (
     BadOption,
-    Columns,
-    Json,
-    Namesrv,
-    Wide,
+    ClusterOptions,
+    ListingOptions,
     Yes,
-    admin_client,
     confirm,
-    listing,
 )
 from aerobee_cli.secrets import read_secret
 from aerobee_cli.table import Column, number
@@ -49,14 +43,12 @@ Generate = Annotated[
 
 @app.add(epilog="Example: aerobee user create billing --generate")
 def create(
-    context: click.Context,
     *,
     name: Name,
     super: Annotated[bool, Option("--super", help="The user may do everything.")] = False,
     secret_file: SecretFile = None,
     generate: Generate = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Create a user. It has no rights yet, unless it is SUPER: see `aerobee acl create`.
 
@@ -66,14 +58,13 @@ def create(
 
     check_name(name)
     secret, generated = read_secret(secret_file, generate=generate)
-    with _kept(name, secret if generated else ""), admin_client(context, namesrv) as admin:
+    with _kept(name, secret if generated else ""), options.admin() as admin:
         change = admin.create_user(name, secret, super=super)
-    _show(f"created user {name}", change, secret if generated else "", json=json)
+    _show(f"created user {name}", change, secret if generated else "", json=options.json)
 
 
 @app.add(epilog="Example: aerobee user update billing --disable")
 def update(
-    context: click.Context,
     *,
     name: Name,
     enable: Annotated[
@@ -82,8 +73,7 @@ def update(
     super: Annotated[
         bool | None, Option("--super/--normal", help="Whether the user may do everything.")
     ] = None,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Enable or disable a user, or change its type. For its secret key, use `aerobee user rotate`.
 
@@ -91,14 +81,13 @@ def update(
     """
     if enable is None and super is None:
         raise BadOption("nothing to change: give --enable, --disable, --super or --normal")
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         change = admin.update_user(name, enabled=enable, super=super)
-    _show(f"updated user {name}", change, json=json)
+    _show(f"updated user {name}", change, json=options.json)
 
 
 @app.add(epilog="Example: aerobee user rotate billing --generate")
 def rotate(
-    context: click.Context,
     *,
     name: Name,
     secret_file: SecretFile = None,
@@ -106,8 +95,7 @@ def rotate(
     finish: Annotated[
         bool, Option("--finish", help="Make only the newest secret key valid, after all clients.")
     ] = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
+    options: ClusterOptions,
 ) -> None:
     """Give a user a second secret key. The former one stays valid until --finish.
 
@@ -116,58 +104,44 @@ def rotate(
     if finish and (secret_file is not None or generate):
         raise BadOption("--finish takes no secret key: it makes the former one invalid")
     secret, generated = ("", False) if finish else read_secret(secret_file, generate=generate)
-    with _kept(name, secret if generated else ""), admin_client(context, namesrv) as admin:
+    with _kept(name, secret if generated else ""), options.admin() as admin:
         change = admin.update_user(
             name, secret=secret or None, keep_former_secret=not finish, drop_former_secret=finish
         )
     done = f"user {name} has one secret key" if finish else f"user {name} has a new secret key"
-    _show(done, change, secret if generated else "", json=json)
+    _show(done, change, secret if generated else "", json=options.json)
     if not finish:
         output.note(f"after all clients use it: aerobee user rotate {name} --finish")
 
 
 @app.add(epilog="Example: aerobee user delete billing --yes")
-def delete(
-    context: click.Context,
-    *,
-    name: Name,
-    yes: Yes = False,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def delete(*, name: Name, yes: Yes = False, options: ClusterOptions) -> None:
     """Delete a user and its policies. Its calls are rejected within 2 seconds.
 
     Exit code 3: a process does not have the change yet.
     """
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         admin.get_user(name)  # before the question
         confirm(f"Delete user {name} and its policies?", yes)
         change = admin.delete_user(name)
-    _show(f"deleted user {name}", change, json=json)
+    _show(f"deleted user {name}", change, json=options.json)
 
 
 @app.add("list", epilog="Example: aerobee user list --json")
-def list_users(
-    context: click.Context,
-    *,
-    wide: Wide = False,
-    columns: Columns = "",
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
+def list_users(*, options: ListingOptions) -> None:
     """List all users, without secret keys."""
-    table = listing(COLUMNS, wide=wide, chosen=columns)
-    with admin_client(context, namesrv) as admin:
+    table = options.listing(COLUMNS)
+    with options.admin() as admin:
         found = output.items_of(admin.list_users())
-    table.show(found, as_json=json, empty="no users")
+    table.show(found, as_json=options.json, empty="no users")
 
 
 @app.add(epilog="Example: aerobee user get billing --json")
-def get(context: click.Context, *, name: Name, namesrv: Namesrv = None, json: Json = False) -> None:
+def get(*, name: Name, options: ClusterOptions) -> None:
     """Show one user, without its secret keys."""
-    with admin_client(context, namesrv) as admin:
+    with options.admin() as admin:
         [found] = output.items_of([admin.get_user(name)])
-    output.show_one(found, as_json=json)
+    output.show_one(found, as_json=options.json)
 
 
 @contextmanager
@@ -182,4 +156,4 @@ def _kept(name: str, generated: str) -> Iterator[None]:
 
 
 def _show(done: str, change: AccessChange, secret: str = "", *, json: bool) -> None:
-    access_changes.show(done, change, {"secret_key": secret} if secret else {}, as_json=json)
+    changes.show_access(done, change, {"secret_key": secret} if secret else {}, as_json=json)

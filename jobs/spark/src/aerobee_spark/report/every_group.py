@@ -19,8 +19,7 @@ from aerobee_spark.reading import planning
 from aerobee_spark.report import job, publishing
 from aerobee_spark.report.data.forecast import sum_of
 from aerobee_spark.report.data.summary import SCHEMA_VERSION, Summary
-from aerobee_spark.report.encodable import encodable
-from aerobee_spark.report.formats import iso
+from aerobee_spark.report.formats import encodable, iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_spark.report.view import page
 from aerobee_spark.report.view.tables import as_text

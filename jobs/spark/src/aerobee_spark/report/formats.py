@@ -1,4 +1,4 @@
-"""Format times for summary.json, and durations and sizes for people.
+"""Format times for summary.json, durations and sizes for people, and escape texts.
 
 This module does no I/O.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 _STEPS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -54,3 +55,19 @@ def _in_units(value: int | None, units: Iterable[tuple[int, str]], smallest: str
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")
+
+
+def encodable(value: Any) -> Any:
+    r"""Return a value with each half of a surrogate pair escaped, such as \ud83d.
+
+    Args:
+        value: a text, or lists and mappings of texts at any depth, also in the names of mappings.
+            Other values are unchanged.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(name): encodable(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encodable(each) for each in value]
+    return value

@@ -27,8 +27,8 @@ from aerobee_spark.report.data.states import (
     as_columns,
 )
 from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra, new_from
-from aerobee_spark.report.encodable import encodable
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
+from aerobee_spark.report.formats import encodable
 from aerobee_spark.report.request import DLQ, LOCAL, SPARK, ReportRequest
 from aerobee_spark.table.storage import Table
 

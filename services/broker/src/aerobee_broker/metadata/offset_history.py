@@ -166,7 +166,7 @@ class OffsetHistory:
             self.prune(now_ms)
 
     def passage(self, key: Key, queue_offset: int) -> Passage | None:
-        """Return the latest move of the offset from at or below a message to above it.
+        """Return the latest move of the offset that passed the message at `queue_offset`.
 
         Returns None if the history has no such move.
         """

@@ -152,7 +152,7 @@ def encoded_properties(message: message_pb2.Message) -> bytes:
 def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
     """Return a message for the fast path, whose properties are encoded already.
 
-    Its `queue_id` is -1 if the broker is to choose a queue.
+    Its `queue_id` is -1 if the broker must choose a queue.
     """
     return NewMessage(
         message.topic,

@@ -90,7 +90,7 @@ class Deltas:
         return found
 
     def exported(self, parts: Iterable[Snapshot]) -> None:
-        """Begin the next interval of these parts of the result of `of`, which have arrived."""
+        """Begin the next interval of snapshots that `of` returned and the receiver has accepted."""
         for part in parts:
             if part.delta:
                 before, totals = self._before[part.metric.name], self._next[part.metric.name]

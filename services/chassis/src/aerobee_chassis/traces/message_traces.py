@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 
-from aerobee_chassis.traces.context import TraceContext
 from aerobee_chassis.traces.exporter import SpanExporter
-from aerobee_chassis.traces.spans import Span, SpanKind, child_of
+from aerobee_chassis.traces.spans import Span, SpanKind, TraceContext, child_of
 
 # Names of OpenTelemetry's semantic conventions.
 OPERATION = "messaging.operation.name"

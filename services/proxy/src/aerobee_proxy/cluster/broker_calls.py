@@ -17,14 +17,15 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
+from aerobee_chassis.rpc.transport import CallFailed
 from aerobee_cluster.backoff import Backoff
-from aerobee_cluster.transport import Transport
+from aerobee_cluster.transport import CODE_OF_STATUS, Transport
 from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, ignore
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_wire.queues.replica_choice import ReplicaChoice
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.rpcs import GET_GROUP, PULL, Rpc
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, error_from
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -203,3 +204,17 @@ class BrokerCalls:
     def close(self) -> None:
         for probe in list(self._probes.values()):
             probe.cancel()
+
+
+_CODE_OF_STATUS = {**CODE_OF_STATUS, "DEADLINE_EXCEEDED": Code.REQUEST_TIMEOUT}
+
+
+def error_of(address: str, failure: CallFailed) -> MqError:
+    """Return the error that a server answered with, or else an error that names its address."""
+    answered = error_from(failure.message, failure.trailers)
+    if answered is not None:
+        return answered
+    code = _CODE_OF_STATUS.get(failure.status, Code.BROKER_UNREACHABLE)
+    reason = failure.message or failure.status
+    retry = "; retry" if code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT) else ""
+    return MqError(code, f"no answer from {address}: {reason}{retry}")

@@ -163,10 +163,10 @@ class TopicCreation:
             raise refusal
 
     def _to_specify(self, untyped: Sequence[str], *, decided: bool) -> list[str]:
-        """Return the brokers to ask for a type, without brokers of an older version.
+        """Return the brokers of `untyped` on which to set the type of the topic now.
 
-        If the type is already decided, skip also brokers that have just failed, so that messages do
-        not wait for them.
+        Skip brokers of an older version. If the type is already decided, also skip brokers that
+        have just failed, so that messages do not wait for them.
         """
         now_s = _now_s()
         found = [name for name in untyped if self._left_alone_s.get(name, 0.0) <= now_s]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-from aerobee_spark.report.encodable import encodable
+from aerobee_spark.report.formats import encodable
 from aerobee_wire.compression import decompress_start
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.status import MqError

@@ -20,8 +20,7 @@ from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
 from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.states import as_columns
-from aerobee_spark.report.encodable import encodable
-from aerobee_spark.report.formats import iso
+from aerobee_spark.report.formats import encodable, iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import properties as props
 
