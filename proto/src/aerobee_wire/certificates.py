@@ -308,10 +308,13 @@ _MAY_NEED_TLS = (
     "it closed the connection: it may require TLS (tlsTrustCertPath), and a certificate of the "
     "caller (tlsCertPath, tlsKeyPath)"
 )
+_OTHER_NAME = "its certificate has another name: check tlsVerify, tlsClusterName and its role"
+# By a part of the description of gRPC or of Python's `ssl`; the first that is found counts.
 _CAUSES: Mapping[str, str] = {
-    "Peer name": "its certificate has another name: check tlsVerify, tlsClusterName and its role",
-    "Hostname Verification Check failed": "its certificate has another name: check tlsVerify, "
-    "tlsClusterName and its role",
+    "Peer name": _OTHER_NAME,
+    "Hostname Verification Check failed": _OTHER_NAME,
+    "Hostname mismatch": _OTHER_NAME,
+    "IP address mismatch": _OTHER_NAME,
     "certificate has expired": "its certificate has expired: renew it",
     "certificate is not yet valid": "its certificate is not valid yet: check the clocks",
     "CERTIFICATE_VERIFY_FAILED": "no authority of tlsTrustCertPath has signed its certificate",
