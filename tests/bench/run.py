@@ -123,6 +123,8 @@ SUITES = {
         "lone_send_unary_floor",
         "lone_send_stream_floor",
         "lone_send_floor_cpu",
+        "lone_call_p50",
+        "lone_call_client_cpu",
     ),
     "containers": ("image_ready_s", "compose_healthy_s", "compose_idle_cpu"),
     "console": ("console_page_ms", "console_page_kb"),
