@@ -123,6 +123,8 @@ SUITES = {
         "lone_send_unary_floor",
         "lone_send_stream_floor",
         "lone_send_floor_cpu",
+        "lone_call_p50",
+        "lone_call_client_cpu",
     ),
     "growth.queues": ("growth_queues_1", "growth_queues_100", "growth_queues_10000"),
     "growth.clients": ("growth_clients_1", "growth_clients_100", "growth_clients_2000"),

@@ -319,9 +319,12 @@ _OTHER_NAME = (
     "its certificate has another name: check tlsVerify, tlsClusterName, its role and, at a broker, "
     "its brokerName"
 )
+# By a part of the description of gRPC or of Python's `ssl`; the first that is found counts.
 _CAUSES: Mapping[str, str] = {
     "Peer name": _OTHER_NAME,
     "Hostname Verification Check failed": _OTHER_NAME,
+    "Hostname mismatch": _OTHER_NAME,
+    "IP address mismatch": _OTHER_NAME,
     "certificate has expired": "its certificate has expired: renew it",
     "certificate is not yet valid": "its certificate is not valid yet: check the clocks",
     "CERTIFICATE_VERIFY_FAILED": "no authority of tlsTrustCertPath has signed its certificate",

@@ -14,6 +14,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster import transport as transport_module
 from aerobee_client.cluster.transport import Channels, GrpcTransport, plaintext
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_client.http2.channel import Channel
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, trailers_of
 from support.clock.polling import until
@@ -203,7 +204,7 @@ async def test_a_replaced_channel_ends_its_calls_and_new_ones_take_another() -> 
     peer = Peer(slow)
     await peer.start()
 
-    def connect(address: str, path: str) -> grpc.aio.Channel:
+    def connect(address: str, path: str) -> Channel:
         connected.append(address)
         return plaintext(address, path)
 
@@ -256,7 +257,7 @@ async def test_another_key_takes_a_new_channel(monkeypatch: pytest.MonkeyPatch) 
     connected: list[str] = []
     changes = iter([False, True])
 
-    def connect(address: str, path: str) -> grpc.aio.Channel:
+    def connect(address: str, path: str) -> Channel:
         connected.append(address)
         return plaintext(address, path)
 

@@ -1,23 +1,24 @@
 """Call servers over gRPC with deadlines, and convert failures to MqError.
 
-This module neither retries nor chooses an address. Only this module and `testing/container.py` use
-grpc.
+This module neither retries nor chooses an address. `http2` makes the calls; only
+`testing/container.py` uses grpc.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from operator import methodcaller
-from typing import Any, NamedTuple, cast
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
 
-import grpc
 from google.protobuf import empty_pb2
 
 from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_client.http2.calls import CallFailed
+from aerobee_client.http2.channel import FAILED_TO_CONNECT, Channel, Metadata
+from aerobee_client.http2.tls import client_context
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.tls import Tls, read
 from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
@@ -34,45 +35,22 @@ from aerobee_wire.status import Code, MqError, error_from
 
 log = logging.getLogger(__name__)
 
-# enough for a batch of large messages; the servers have the same limit
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A broker that restarts on the same port is reached again within a second (default: 120 s).
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # The time limit of one attempt to connect (default: 20 s).
-    ("grpc.min_reconnect_backoff_ms", 3_000),
-    # A frozen or disconnected peer is detected after 40 s. TCP alone never detects it.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    # http_proxy in the environment does not apply to brokers.
-    ("grpc.enable_http_proxy", 0),
-)
-
 # The time limit for calls in flight on a replaced channel. A long poll takes 30 s.
 DRAIN_S = 60.0
 
 # A function that opens a channel. Its arguments are the address, and the path of the RPC that needs
 # the channel.
-Connect = Callable[[str, str], grpc.aio.Channel]
+Connect = Callable[[str, str], Channel]
 # A function that returns the metadata of a call. Its arguments are the path of the method,
 # "/package.Service/Method", and the serialized request.
-CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
-
-CLOSED = "the connection was closed during the call: by this client, or for a new master"
-
+CallMetadata = Callable[[str, bytes], Metadata]
 
 # The time between two checks whether certificates have changed.
 RELOAD_S = 5.0
 
 
-def plaintext(address: str, path: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+def plaintext(address: str, path: str) -> Channel:
+    return Channel(address)
 
 
 class TlsConnect:
@@ -83,13 +61,10 @@ class TlsConnect:
         self._certificates = CallerCertificates(tls.files(), cluster)
         self._broker_names: dict[str, str] = {}  # that certificates must have, by address
 
-    def __call__(self, address: str, path: str) -> grpc.aio.Channel:
-        authorities, certificate, key = read(self._certificates)
-        credentials = grpc.ssl_channel_credentials(authorities, key or None, certificate or None)
-        options: tuple[tuple[str, int | str], ...] = CHANNEL_OPTIONS
-        if name := self._certificates.server_name(path, self._broker_names.get(address, "")):
-            options = (*options, ("grpc.ssl_target_name_override", name))
-        return grpc.aio.secure_channel(address, credentials, options=options)
+    def __call__(self, address: str, path: str) -> Channel:
+        context = client_context(read(self._certificates))
+        name = self._certificates.server_name(path, self._broker_names.get(address, ""))
+        return Channel(address, context, name)
 
     def expect(self, address: str, broker_name: str) -> bool:
         """Accept only the certificate of this broker at an address, on new channels.
@@ -117,9 +92,9 @@ class Channels:
 
     `connect` opens a channel to an address; without it, channels use `tls`, or plaintext if it is
     None. After the certificates have changed, new calls use new channels. `metadata` returns
-    the metadata of each call, such as credentials. If `metadata` is None, calls have no metadata,
-    and gRPC serializes the requests. If `key_changed` returns True, calls are signed with another
-    key than before: new ones use new channels, and lasting ones are made again after DRAIN_S.
+    the metadata of each call, such as credentials. If `key_changed` returns True, calls are signed
+    with another key than before: new ones use new channels, and lasting ones are made again after
+    DRAIN_S.
     """
 
     def __init__(
@@ -137,17 +112,19 @@ class Channels:
         self._changes += [] if key_changed is None else [key_changed]
         self._reloading: asyncio.TimerHandle | None = None
         self._metadata = metadata
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
-        self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+        self._channels: dict[str, Channel] = {}
+        self._replaced: set[asyncio.Task[None]] = set()
 
-    def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
-        """Return a function that calls an RPC at an address: `method(request, timeout=…)`.
+    def channel(self, address: str, path: str) -> Channel:
+        """Return the channel to an address, for the RPC at `path`.
 
-        `kind` is "unary_unary" or "unary_stream". Raises MqError with the code ILLEGAL_OPERATION in
-        a forked child of a process that has used a client.
+        Raises MqError with the code ILLEGAL_OPERATION in a forked child of a process that has used
+        a client.
         """
-        return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
+        return self._channels.get(address) or self._new_channel(address, path)
+
+    def metadata(self, path: str, request: bytes) -> Metadata:
+        return () if self._metadata is None else self._metadata(path, request)
 
     def expect(self, address: str, broker_name: str) -> None:
         """Accept only the certificate of this broker at an address, from the next call on.
@@ -162,29 +139,23 @@ class Channels:
 
         Calls in flight continue on the old channel for up to DRAIN_S.
         """
-        channel = self._take(address)
+        channel = self._channels.pop(address, None)
         if channel is None:
             return
         draining = asyncio.get_running_loop().create_task(channel.close(DRAIN_S))
-        self._replaced[draining] = channel
-        draining.add_done_callback(self._replaced.pop)
+        self._replaced.add(draining)
+        draining.add_done_callback(self._replaced.discard)
 
     async def drop(self, address: str) -> None:
         """Use a new channel to an address from now on, and cancel calls in flight."""
-        channel = self._take(address)
+        channel = self._channels.pop(address, None)
         if channel is not None:
             await channel.close(None)
-
-    def _take(self, address: str) -> grpc.aio.Channel | None:
-        for key in [key for key in self._methods if key[0] == address]:
-            del self._methods[key]
-        return self._channels.pop(address, None)
 
     async def close(self) -> None:
         if self._reloading is not None:
             self._reloading.cancel()
         channels, self._channels = self._channels, {}
-        self._methods = {}
         for channel in channels.values():
             await channel.close(None)
         draining = list(self._replaced)
@@ -200,39 +171,13 @@ class Channels:
             for address in tuple(self._channels):
                 self.replace(address)
 
-    def _new_method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
-        channel = self._channels.get(address)
-        if channel is None:
-            PROCESS.use()
-            channel = self._channels[address] = self._connect(address, rpc.path)
-            if self._changes and self._reloading is None:
-                loop = asyncio.get_running_loop()
-                self._reloading = loop.call_later(RELOAD_S, self._reload)
-        make = getattr(channel, kind)
-        decode = rpc.response.FromString
-        method: Callable[..., Any]
-        if self._metadata is None:
-            encode = methodcaller("SerializeToString")
-            method = make(rpc.path, request_serializer=encode, response_deserializer=decode)
-        else:
-            method = _with_metadata(
-                make(rpc.path, response_deserializer=decode), rpc.path, self._metadata
-            )
-        self._methods[address, rpc.path] = method
-        return method
-
-
-def _with_metadata(
-    method: Callable[..., Any], path: str, metadata: CallMetadata
-) -> Callable[..., Any]:
-    """Wrap a gRPC method so that it serializes the request and sends metadata with each call."""
-
-    def call(request: Any, timeout: float | None = None) -> Any:
-        serialized = request.SerializeToString()
-        sent = grpc.aio.Metadata(*metadata(path, serialized))
-        return method(serialized, timeout=timeout, metadata=sent)
-
-    return call
+    def _new_channel(self, address: str, path: str) -> Channel:
+        PROCESS.use()
+        channel = self._channels[address] = self._connect(address, path)
+        if self._changes and self._reloading is None:
+            loop = asyncio.get_running_loop()
+            self._reloading = loop.call_later(RELOAD_S, self._reload)
+        return channel
 
 
 class _Server(NamedTuple):
@@ -276,7 +221,7 @@ IDENTIFY_S = 2.0
 
 
 class GrpcTransport:
-    """Implements `Transport` with `grpc.aio`. Use and close it on one event loop.
+    """Implements `Transport` with `http2`. Use and close it on one event loop.
 
     Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server.
     """
@@ -292,19 +237,19 @@ class GrpcTransport:
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         if PROCESS.is_child:
             PROCESS.check()
-        method = self._channels.method(address, rpc, "unary_unary")
         try:
-            response: R = await method(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            failure = translated(error, address, timeout_s)
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                failure = await self._other_server(address, rpc) or failure
-            raise failure from None
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            raise BrokerUnreachable(address, CLOSED) from None
-        return response
+            return await self._unary(address, rpc, request, timeout_s)
+        except CallFailed as failure:
+            error = translated(failure, address, timeout_s)
+            if failure.status == "UNIMPLEMENTED":
+                error = await self._other_server(address, rpc) or error
+            raise error from None
+
+    async def _unary(self, address: str, rpc: Rpc[Q, R], request: Q, timeout_s: float) -> R:
+        channels, path, serialized = self._channels, rpc.path, request.SerializeToString()
+        metadata = channels.metadata(path, serialized)
+        channel = channels.channel(address, path)
+        return rpc.response.FromString(await channel.unary(path, serialized, timeout_s, metadata))
 
     async def _other_server(self, address: str, rpc: Rpc[Any, Any]) -> MqError | None:
         """Return the error for an address of another kind of server than `rpc` needs.
@@ -326,33 +271,24 @@ class GrpcTransport:
 
     async def _is(self, server: _Server, address: str) -> bool:
         """Return whether the server at `address` has the RPC that identifies `server`."""
-        # Later calls of the RPC at this address use the same method, so it needs the real types.
-        method = self._channels.method(address, server.identifies, "unary_unary")
+        identifies = server.identifies
         try:
-            await method(server.identifies.request(), timeout=IDENTIFY_S)
-        except grpc.aio.AioRpcError as error:
-            unknown = (
-                grpc.StatusCode.UNIMPLEMENTED,
-                grpc.StatusCode.UNAVAILABLE,
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-            )
-            return error.code() not in unknown
+            await self._unary(address, identifies, identifies.request(), IDENTIFY_S)
+        except CallFailed as failure:
+            return failure.status not in ("UNIMPLEMENTED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
         return True
 
     async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         PROCESS.check()
-        call = self._channels.method(address, rpc, "unary_stream")(request)
-        try:
-            async for message in call:
-                yield message
-        except grpc.aio.AioRpcError as error:
-            raise translated(error, address, 0) from None
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            raise BrokerUnreachable(address, CLOSED) from None
-        finally:
-            call.cancel()
+        channels, path, serialized = self._channels, rpc.path, request.SerializeToString()
+        metadata = channels.metadata(path, serialized)
+        messages = channels.channel(address, path).stream(path, serialized, metadata)
+        async with aclosing(messages):
+            try:
+                async for message in messages:
+                    yield rpc.response.FromString(message)
+            except CallFailed as failure:
+                raise translated(failure, address, 0) from None
 
     def expect(self, address: str, broker_name: str) -> None:
         self._channels.expect(address, broker_name)
@@ -374,53 +310,22 @@ def _channels(tls: Tls | None, credentials: Credentials | None) -> Channels:
 
 
 def _signing(signer: Signer) -> CallMetadata:
-    def metadata(path: str, request: bytes) -> Sequence[tuple[str, str | bytes]]:
+    def metadata(path: str, request: bytes) -> Metadata:
         return ((AUTHORIZATION_KEY, signer.sign(path, request)),)
 
     return metadata
 
 
-def _is_cancelled() -> bool:
-    """Return whether the current task was cancelled.
-
-    A CancelledError alone does not prove it, because grpc also raises one when a channel is closed
-    during a call.
-    """
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
-
-
-def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> MqError:
-    details = error.details() or ""
-    trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-    sent = error_from(details, trailers)
+def translated(failure: CallFailed, address: str, timeout_s: float) -> MqError:
+    details = failure.details
+    sent = error_from(details, failure.trailers)
     if sent is not None:
         return sent
-    status = error.code()
-    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if failure.status == "DEADLINE_EXCEEDED":
         return RequestTimeout(address, timeout_s)
-    if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return BrokerUnreachable(address, tls_cause(details) or cause_of(details) or status.name)
-    code = CODE_OF_STATUS.get(status.name, Code.SYSTEM_ERROR)
-    return MqError(code, f"{address} refused the request: {status.name}: {details}")
-
-
-# gRPC puts the address and the steps of the connection before the cause.
-_BEFORE_CAUSE = re.compile(
-    r"^.*(?:remote host|connect|ipv[46]:\S+|\[field:hostname lookup error:.*?):\s+",
-    re.DOTALL,
-)
-_ERRNO = re.compile(r" \(\d+\)$")
-_TIMED_OUT = "Timeout occurred"
-
-
-def cause_of(details: str) -> str:
-    """Return the cause in gRPC's description of a failed connection, in one line.
-
-    Args:
-        details: The description. It names each address that was tried, and may have several lines.
-    """
-    if _TIMED_OUT in details:
-        return "the connection timed out"
-    cause = _ERRNO.sub("", " ".join(_BEFORE_CAUSE.sub("", details).rstrip("]").split()))
-    return cause[:1].lower() + cause[1:]
+    if failure.status in ("UNAVAILABLE", "CANCELLED"):
+        cause = details.removeprefix(FAILED_TO_CONNECT)
+        cause = tls_cause(details) or cause[:1].lower() + cause[1:]
+        return BrokerUnreachable(address, cause or failure.status)
+    code = CODE_OF_STATUS.get(failure.status, Code.SYSTEM_ERROR)
+    return MqError(code, f"{address} refused the request: {failure.status}: {details}")

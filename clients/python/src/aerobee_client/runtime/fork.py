@@ -1,7 +1,8 @@
 """Enforce the fork rule: a child of a process that has used a client cannot use clients.
 
-Neither gRPC nor the threads of a client survive a fork, and gRPC does not start again in the child.
-A call in the child would wait forever or end the process. Every use is therefore refused at once.
+The threads of a client do not survive a fork, and the child shares its connections with the parent.
+A call in the child would wait forever or break calls of the parent. Every use is therefore refused
+at once.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ForkRule:
         """Raise MqError with the code ILLEGAL_OPERATION in a child."""
         if self.is_child:
             raise illegal_operation(
-                f"process {os.getpid()} was forked from one that had used a client, and neither "
-                "gRPC nor the client's threads survive a fork: make all clients after the fork "
+                f"process {os.getpid()} was forked from one that had used a client, and the "
+                "client's threads do not survive a fork: make all clients after the fork "
                 "(gunicorn's post_fork, Celery's worker_process_init, the initializer of a pool), "
                 "or start processes by spawn"
             )

@@ -1,0 +1,215 @@
+"""Header blocks of HTTP/2 (HPACK, RFC 7541) without dynamic tables.
+
+A client announces a dynamic table of 0 bytes, and sends no entries for that of the server. So the
+meaning of a block does not depend on the blocks before it, and a block cannot expand beyond the
+bytes that arrived. Pure: no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+Fields = tuple[tuple[str, str], ...]
+
+# RFC 7541, appendix A: the index of the first entry is 1
+STATIC: Fields = (
+    (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"),
+    (":path", "/index.html"), (":scheme", "http"), (":scheme", "https"), (":status", "200"),
+    (":status", "204"), (":status", "206"), (":status", "304"), (":status", "400"),
+    (":status", "404"), (":status", "500"), ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"), ("accept-language", ""), ("accept-ranges", ""),
+    ("accept", ""), ("access-control-allow-origin", ""), ("age", ""), ("allow", ""),
+    ("authorization", ""), ("cache-control", ""), ("content-disposition", ""),
+    ("content-encoding", ""), ("content-language", ""), ("content-length", ""),
+    ("content-location", ""), ("content-range", ""), ("content-type", ""), ("cookie", ""),
+    ("date", ""), ("etag", ""), ("expect", ""), ("expires", ""), ("from", ""), ("host", ""),
+    ("if-match", ""), ("if-modified-since", ""), ("if-none-match", ""), ("if-range", ""),
+    ("if-unmodified-since", ""), ("last-modified", ""), ("link", ""), ("location", ""),
+    ("max-forwards", ""), ("proxy-authenticate", ""), ("proxy-authorization", ""), ("range", ""),
+    ("referer", ""), ("refresh", ""), ("retry-after", ""), ("server", ""), ("set-cookie", ""),
+    ("strict-transport-security", ""), ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""),
+    ("via", ""), ("www-authenticate", ""),
+)  # fmt: skip
+assert len(STATIC) == 61
+_WHOLE = {field: index for index, field in enumerate(STATIC, 1) if field[1]}
+_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(STATIC, 1)))}
+
+# RFC 7541, appendix B. The code is canonical: codes of one length are consecutive, in the order of
+# their bytes. (length in bits, bytes with a code of this length)
+_CODES = (
+    (5, b"012aceiost"),
+    (6, b" %-./3456789=A_bdfghlmnpru"),
+    (7, b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
+    (8, b"&*,;XZ"),
+    (10, b'!"()?'),
+    (11, b"'+|"),
+    (12, b"#>"),
+    (13, b"\x00$@[]~"),
+    (14, b"^}"),
+    (15, b"<`{"),
+    (19, b"\\\xc3\xd0"),
+    (20, b"\x80\x82\x83\xa2\xb8\xc2\xe0\xe2"),
+    (21, b"\x99\xa1\xa7\xac\xb0\xb1\xb3\xd1\xd8\xd9\xe3\xe5\xe6"),
+    (22, b"\x81\x84\x85\x86\x88\x92\x9a\x9c\xa0\xa3\xa4\xa9\xaa\xad\xb2\xb5\xb9\xba\xbb\xbd\xbe\xc4"
+         b"\xc6\xe4\xe8\xe9"),
+    (23, b"\x01\x87\x89\x8a\x8b\x8c\x8d\x8f\x93\x95\x96\x97\x98\x9b\x9d\x9e\xa5\xa6\xa8\xae\xaf\xb4"
+         b"\xb6\xb7\xbc\xbf\xc5\xe7\xef"),
+    (24, b"\t\x8e\x90\x91\x94\x9f\xab\xce\xd7\xe1\xec\xed"),
+    (25, b"\xc7\xcf\xea\xeb"),
+    (26, b"\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff"),
+    (27, b"\xcb\xcc\xd3\xd4\xd6\xdd\xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe"),
+    (28, b"\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13\x14\x15\x17\x18\x19\x1a\x1b"
+         b"\x1c\x1d\x1e\x1f\x7f\xdc\xf9"),
+    (30, b"\n\r\x16"),
+)  # fmt: skip
+_LONGEST_CODE = 30
+_MAX_INTEGER_SHIFT = 21  # values up to 2^28 are enough for every length and index
+
+
+class MalformedBlock(Exception):
+    """A header block cannot be decoded."""
+
+
+# ---- encoding ----
+
+
+def encoded(fields: Iterable[tuple[str, str]]) -> bytes:
+    """Encode header fields, with names and values in ASCII, into a block or a part of one."""
+    block = bytearray()
+    for field in fields:
+        if index := _WHOLE.get(field):
+            block += _integer(index, 7, 0x80)
+            continue
+        name, value = field
+        index = _NAMES.get(name, 0)
+        block += _integer(index, 4, 0)
+        if not index:
+            block += _string(name)
+        block += _string(value)
+    return bytes(block)
+
+
+def _integer(value: int, prefix: int, first: int) -> bytes:
+    """Encode an integer whose first `prefix` bits are in the byte `first` (RFC 7541, 5.1)."""
+    limit = (1 << prefix) - 1
+    if value < limit:
+        return bytes((first | value,))
+    digits = bytearray((first | limit,))
+    value -= limit
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+def _string(value: str) -> bytes:
+    raw = value.encode("ascii")
+    return _integer(len(raw), 7, 0) + raw
+
+
+# ---- decoding ----
+
+_CACHED_BYTES = 512  # of a block; the responses of a server have few different blocks
+
+
+def decode(block: bytes) -> Fields:
+    """Decode a header block. Raises MalformedBlock."""
+    return _cached(block) if len(block) <= _CACHED_BYTES else _decoded(block)
+
+
+def _decoded(block: bytes) -> Fields:
+    fields: list[tuple[str, str]] = []
+    at, end = 0, len(block)
+    try:
+        while at < end:
+            first = block[at]
+            if first & 0x80:
+                index, at = _read_integer(block, at, 7)
+                fields.append(_static(index))
+            elif first & 0xE0 == 0x20:
+                size, at = _read_integer(block, at, 5)
+                if size or fields:
+                    raise MalformedBlock("the server uses a dynamic table")
+            else:
+                index, at = _read_integer(block, at, 6 if first & 0x40 else 4)
+                if index:
+                    name = _static(index)[0]
+                else:
+                    name, at = _read_string(block, at)
+                value, at = _read_string(block, at)
+                fields.append((name, value))
+    except IndexError:
+        raise MalformedBlock("a header block is incomplete") from None
+    return tuple(fields)
+
+
+_cached = lru_cache(maxsize=256)(_decoded)
+
+
+def _static(index: int) -> tuple[str, str]:
+    if not 0 < index <= len(STATIC):
+        raise MalformedBlock(f"the index {index} is not in the static table")
+    return STATIC[index - 1]
+
+
+def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
+    """Return the integer at `at`, and the place after it."""
+    limit = (1 << prefix) - 1
+    value = block[at] & limit
+    at += 1
+    if value < limit:
+        return value, at
+    shift = 0
+    while True:
+        digit = block[at]
+        at += 1
+        value += (digit & 127) << shift
+        if digit < 128:
+            return value, at
+        shift += 7
+        if shift > _MAX_INTEGER_SHIFT:
+            raise MalformedBlock("an integer of a header block is too large")
+
+
+def _read_string(block: bytes, at: int) -> tuple[str, int]:
+    is_huffman = block[at] & 0x80
+    size, at = _read_integer(block, at, 7)
+    raw = block[at : at + size]
+    if len(raw) < size:
+        raise MalformedBlock("a header block is incomplete")
+    return (_huffman(raw) if is_huffman else raw).decode("latin-1"), at + size
+
+
+def _codes() -> dict[tuple[int, int], int]:
+    """Return the byte for each (length, code) of the Huffman code."""
+    found, code, last = {}, 0, 0
+    for length, symbols in _CODES:
+        code <<= length - last
+        last = length
+        for symbol in symbols:
+            found[length, code] = symbol
+            code += 1
+    return found
+
+
+_SYMBOLS = _codes()
+
+
+def _huffman(raw: bytes) -> bytes:
+    decoded = bytearray()
+    length = code = 0
+    for byte in raw:
+        for bit in range(7, -1, -1):
+            code = code << 1 | byte >> bit & 1
+            length += 1
+            symbol = _SYMBOLS.get((length, code))
+            if symbol is not None:
+                decoded.append(symbol)
+                length = code = 0
+            elif length >= _LONGEST_CODE:
+                raise MalformedBlock("a header block has an invalid Huffman code")
+    if length > 7 or code != (1 << length) - 1:
+        raise MalformedBlock("a header block has an invalid Huffman padding")
+    return bytes(decoded)
