@@ -239,11 +239,13 @@ class GrpcTransport:
             PROCESS.check()
         try:
             return await self._unary(address, rpc, request, timeout_s)
-        except CallFailed as failure:
-            error = translated(failure, address, timeout_s)
-            if failure.status == "UNIMPLEMENTED":
-                error = await self._other_server(address, rpc) or error
-            raise error from None
+        except CallFailed as caught:
+            # The traceback refers to the serialized request. A failed send would keep it in memory.
+            failure = caught.with_traceback(None)
+        error = translated(failure, address, timeout_s)
+        if failure.status == "UNIMPLEMENTED":
+            error = await self._other_server(address, rpc) or error
+        raise error
 
     async def _unary(self, address: str, rpc: Rpc[Q, R], request: Q, timeout_s: float) -> R:
         channels, path, serialized = self._channels, rpc.path, request.SerializeToString()
