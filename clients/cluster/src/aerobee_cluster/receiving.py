@@ -14,6 +14,9 @@ from aerobee_wire.status import Code
 
 HELD_S = 20.0  # the maximum time for which a broker holds a long poll
 VISIT_S = 2.0  # limit of a pop that is not a long poll; later messages are returned to the group
+# The limit at a broker whose last pop did not answer in time, as while its disk hangs. So such a
+# broker delays one receive only.
+BRIEF_VISIT_S = 0.05
 ANSWER_S = 5.0  # additional time for the answer of a broker
 RETRY_S = 1.0  # pause after a broker failed
 REPEATED_S = 0.5  # time for brokers to report whether they know an attempt to receive

@@ -35,7 +35,14 @@ from aerobee_client.leasing.receiving.receive_waiters import (
 )
 from aerobee_client.leasing.receiving.sources import Sources
 from aerobee_cluster.leases import is_over
-from aerobee_cluster.receiving import ANSWER_S, HELD_S, LEFT_OUT, VISIT_S, holder
+from aerobee_cluster.receiving import (
+    ANSWER_S,
+    BRIEF_VISIT_S,
+    HELD_S,
+    LEFT_OUT,
+    VISIT_S,
+    holder,
+)
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -83,6 +90,8 @@ class Receiver:
         # The names of attempts whose answer was lost. A pop with the same name returns their
         # messages.
         self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
+        # Whose last pop with messages did not answer in time. A pop without messages needs no disk.
+        self._slow: set[Source] = set()
         self._receives: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -226,14 +235,19 @@ class Receiver:
         answer_s = VISIT_S + ANSWER_S
         popping = asyncio.ensure_future(self._pop(source, asked, answer_s=answer_s))
         try:
-            await asyncio.wait([popping], timeout=VISIT_S)
+            limit_s = BRIEF_VISIT_S if source in self._slow else VISIT_S
+            await asyncio.wait([popping], timeout=limit_s)
             if not popping.done():
-                failure = RequestTimeout(f"broker {source.broker_name}", VISIT_S)
+                self._slow.add(source)
+                failure = RequestTimeout(f"broker {source.broker_name}", limit_s)
                 self.run(self._come_late(popping, waiters, asked))
                 return None
             popped = popping.result()
             full = popped.size >= asked.max_messages
-            return popped if popped.size else None
+            if not popped.size:
+                return None
+            self._slow.discard(source)
+            return popped
         except MqError as error:
             failure = error
             if error.code not in _LEFT_OUT:
@@ -255,6 +269,7 @@ class Receiver:
             return
         if not popped.size:
             return
+        self._slow.discard(popped.source)
         # another receive must not get the messages of an attempt that the caller named
         if asked.attempt_id or self._closed:
             self._give_back(popped)

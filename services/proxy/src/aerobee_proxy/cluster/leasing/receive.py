@@ -24,6 +24,7 @@ from aerobee_chassis.background import Background
 from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight, TooMuchInFlight
 from aerobee_cluster.receiving import (
     ANSWER_S,
+    BRIEF_VISIT_S,
     HELD_S,
     LEFT_OUT,
     REPEATED_S,
@@ -81,6 +82,9 @@ class Receiver:
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
         self._is_closed = False
+        # Brokers whose last pop with messages did not answer in time. A pop without messages needs
+        # no disk.
+        self._slow: set[str] = set()
 
     async def room(self) -> None:
         """Wait while unread answers to clients use up the memory limit for answers.
@@ -328,12 +332,16 @@ class Receiver:
             self._calls.call(name, POP, request, timeout_s=VISIT_S + ANSWER_S)
         )
         try:
-            await asyncio.wait([popping], timeout=VISIT_S)
+            limit_s = BRIEF_VISIT_S if name in self._slow else VISIT_S
+            await asyncio.wait([popping], timeout=limit_s)
             if not popping.done():
                 failed = True
+                self._slow.add(name)
                 self._background.run(self._give_back_late(popping, request))
                 return PopResponse()
             answer = popping.result()
+            if answer.message_count:
+                self._slow.discard(name)
             full = answer.message_count >= request.max_messages
             return answer
         except MqError as error:
