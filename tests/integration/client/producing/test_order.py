@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -275,17 +276,18 @@ def test_memory_stays_within_its_bound_while_a_broker_is_frozen(
     tmp_path: Path, group: str, accumulate: bool
 ) -> None:
     """32 times as much is offered; everyone is answered at his deadline, and it goes on after."""
-    limit, size = 4 * 1024**2, 16 * 1024
+    limit, size, send_timeout = 4 * 1024**2, 16 * 1024, timedelta(seconds=2)
     with (
         namesrv_and_broker(tmp_path) as (namesrv, broker),
         Producer(
-            namesrv=namesrv.address, max_pending_bytes=limit, send_timeout=timedelta(seconds=2)
+            namesrv=namesrv.address, max_pending_bytes=limit, send_timeout=send_timeout
         ) as producer,
     ):
         message = Message("frozen", b"first", message_group=group)
         producer.send(message, timeout=PATIENT)
         broker.send_signal(signal.SIGSTOP)
         tracemalloc.start()
+        began_s = time.monotonic()
         codes: Counter[Code] = Counter()
         waiting = []
         for number in range(32 * limit // size):
@@ -300,6 +302,8 @@ def test_memory_stays_within_its_bound_while_a_broker_is_frozen(
                 waiting.append(future)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
+        # On a slow machine, sends reach their deadline here. Their futures refer to their messages.
+        ended = limit * int((time.monotonic() - began_s) / send_timeout.total_seconds())
         for future in waiting:
             error = future.exception(timeout=30)
             assert isinstance(error, MqError)
@@ -309,5 +313,5 @@ def test_memory_stays_within_its_bound_while_a_broker_is_frozen(
         producer.send(again, timeout=PATIENT)
     assert codes[Code.FLOW_CONTROL] > 16 * limit // size  # some come when those before are answered
     assert set(codes) <= {Code.FLOW_CONTROL, Code.REQUEST_TIMEOUT, Code.BROKER_UNREACHABLE}
-    # Each body is there once, and once in a request; alone, in one of its own and in gRPC's copy.
-    assert peak < (4 if accumulate else 8) * limit
+    # Each body is there once, and once in a request; alone, in one of its own and in the socket's.
+    assert peak < (4 if accumulate else 8) * limit + ended
