@@ -80,8 +80,8 @@ async def test_full_batches_do_not_wait_but_for_the_window(
     assert sizes == [512] * (WINDOW + 1) + [7]
 
 
-async def test_a_batch_is_full_at_a_mebibyte(cluster: MemoryCluster, sender: AsyncProducer) -> None:
-    big = [Message(TOPIC, b"x" * 400_000) for _ in range(5)]
+async def test_a_batch_is_full_at_240_kib(cluster: MemoryCluster, sender: AsyncProducer) -> None:
+    big = [Message(TOPIC, b"x" * 100_000) for _ in range(5)]
     await asyncio.gather(*(sender.send(message) for message in big))
     assert [len(r.batch.body_sizes) for r in cluster.requests("Send")] == [2, 2, 1]
 

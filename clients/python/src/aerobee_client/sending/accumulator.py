@@ -22,8 +22,12 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
-from aerobee_client.sending.send_request import RUN_BYTES, RUN_MESSAGES, Outgoing
+from aerobee_client.sending.send_request import RUN_MESSAGES, Outgoing
 from aerobee_wire.status import MqError
+
+# A request with so many bytes does not wait for more. Two such requests fit into the 512 KiB that a
+# broker accepts before it reads. A larger one would wait for the event loop several times.
+FULL_BYTES = 240 * 1024
 
 # The maximum number of requests in flight to one broker. Further batches wait for an answer.
 WINDOW = 4
@@ -102,11 +106,11 @@ class Batch:
     def take(self, send: SingleSend) -> bool:
         """Add a send if it fits. An empty batch accepts a send of any size."""
         size, sends = self.size + send.size, self.sends
-        if sends and (self.is_full or size > RUN_BYTES):
+        if sends and (self.is_full or size > FULL_BYTES):
             return False
         sends.append(send)
         self.size = size
-        self.is_full = len(sends) >= RUN_MESSAGES or size >= RUN_BYTES
+        self.is_full = len(sends) >= RUN_MESSAGES or size >= FULL_BYTES
         if self.deadline_ms is None or send.deadline_ms < self.deadline_ms:
             self.deadline_ms = send.deadline_ms
         return True

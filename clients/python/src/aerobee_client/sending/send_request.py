@@ -22,11 +22,9 @@ from aerobee_wire.compression import SYS_FLAGS, compress
 from aerobee_wire.properties import decode
 from aerobee_wire.topics import is_retry
 
-# Limits of a request. They are large, so that the cost of a call per message is small. Two requests
-# fit into the 512 KiB that a broker accepts before it reads: a larger one would wait for the event
-# loop several times.
+# Limits of a request. They are large, so that the cost of a call per message is small.
 RUN_MESSAGES = 512
-RUN_BYTES = 240 * 1024
+RUN_BYTES = 1024 * 1024
 
 # Makes a SendResult from an iterable of its fields, without running Python code for each.
 _send_result = partial(tuple.__new__, SendResult)
