@@ -25,7 +25,7 @@ from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.send_request import RUN_MESSAGES, Outgoing
 from aerobee_wire.status import MqError
 
-# A request with so many bytes does not wait for more. Two such requests fit into the 512 KiB that a
+# A request of this size does not wait for more sends. Two of them fit into the 512 KiB that a
 # broker accepts before it reads. A larger one would wait for the event loop several times.
 FULL_BYTES = 240 * 1024
 
