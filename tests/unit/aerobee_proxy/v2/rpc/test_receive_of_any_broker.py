@@ -12,7 +12,7 @@ from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_cluster.receiving import RETRY_S
+from aerobee_cluster.receiving import BRIEF_VISIT_S, RETRY_S, VISIT_S
 from aerobee_proxy.cluster.leasing.receive import LATE_S
 from aerobee_proxy.cluster.leasing.receive_waiters import KEPT_POLLS, OLD_S, UNVISITED_S
 from aerobee_wire.consume_order import ConsumeOrder
@@ -207,6 +207,45 @@ async def test_broker_that_returns_is_heard_again(cluster: WholeCluster) -> None
     cluster.transport.away = set()
     assert bodies(await waiting) == [b"first"]
     assert now_s() < POLL_S + 1 + 3 * RETRY_S
+
+
+async def test_broker_that_hangs_delays_one_receive_only(cluster: WholeCluster) -> None:
+    await put(cluster, A, b"of a")
+    flusher = cluster.brokers[A].flusher
+    flusher.hold()
+    began_s = now_s()
+    for number in range(40):
+        body = b"%d" % number
+        await put(cluster, B, body)
+        assert [message.body for message in await received(cluster, A)] == [body]
+        await asyncio.sleep(0.5)
+    assert now_s() - began_s < 40 * (0.5 + BRIEF_VISIT_S) + VISIT_S
+    flusher.let_go()
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_broker_that_has_hung_and_stays_slow_is_heard(
+    cluster: WholeCluster, fifo: bool
+) -> None:
+    """It takes longer than the brief time for which receives wait after the hang."""
+    if fifo:
+        await ordered(cluster)
+    await put(cluster, A, b"of a")
+    flusher = cluster.brokers[A].flusher
+    flusher.hold()
+    await put(cluster, B, b"of b")
+    assert bodies(await received(cluster, A)) == [b"of b"]
+
+    async def flush_slowly() -> None:
+        while True:
+            flusher.let_go()
+            flusher.hold()
+            await asyncio.sleep(4 * BRIEF_VISIT_S)
+
+    slow = asyncio.create_task(flush_slowly())
+    assert bodies(await received(cluster, A)) == [b"of a"]
+    slow.cancel()
+    flusher.let_go()
 
 
 async def test_same_attempt_gets_the_same_lease(cluster: WholeCluster) -> None:

@@ -337,7 +337,7 @@ class Receiver:
             if not popping.done():
                 failed = True
                 self._slow.add(name)
-                self._background.run(self._give_back_late(popping, request))
+                self._background.run(self._come_late(name, popping, request))
                 return PopResponse()
             answer = popping.result()
             if answer.message_count:
@@ -355,15 +355,25 @@ class Receiver:
         finally:
             waiters.end(name, full=full, failed=failed)
 
+    async def _come_late(
+        self, name: str, popping: asyncio.Future[PopResponse], request: PopRequest
+    ) -> None:
+        """Give back the messages of a late pop. The next receive waits for the broker again."""
+        if await self._give_back_late(popping, request):
+            self._slow.discard(name)
+
     async def _give_back_late(
         self, popping: asyncio.Future[R], request: P, timeout_s: float | None = None
-    ) -> None:
+    ) -> bool:
+        """Return the messages of a pop to the group. Return whether there were any."""
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await popping
         except (MqError, TimeoutError):
-            return
-        await self._make_visible(_leased(request, answer))
+            return False
+        leased = _leased(request, answer)
+        await self._make_visible(leased)
+        return bool(leased)
 
     async def _holder(self, brokers: Sequence[str], request: PopRequest) -> str | None:
         """Return the broker that already leased messages to an attempt with the same id, or None.
