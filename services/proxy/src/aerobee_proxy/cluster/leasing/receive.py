@@ -359,21 +359,19 @@ class Receiver:
         self, name: str, popping: asyncio.Future[PopResponse], request: PopRequest
     ) -> None:
         """Give back the messages of a late pop. The next receive waits for the broker again."""
-        if await self._give_back_late(popping, request):
+        await self._give_back_late(popping, request)
+        if popping.exception() is None and popping.result().message_count:
             self._slow.discard(name)
 
     async def _give_back_late(
         self, popping: asyncio.Future[R], request: P, timeout_s: float | None = None
-    ) -> bool:
-        """Return the messages of a pop to the group. Return whether there were any."""
+    ) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await popping
         except (MqError, TimeoutError):
-            return False
-        leased = _leased(request, answer)
-        await self._make_visible(leased)
-        return bool(leased)
+            return
+        await self._make_visible(_leased(request, answer))
 
     async def _holder(self, brokers: Sequence[str], request: PopRequest) -> str | None:
         """Return the broker that already leased messages to an attempt with the same id, or None.
