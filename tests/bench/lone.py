@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from aerobee_client import AsyncProducer, Message
-from aerobee_client.http2.channel import Channel
+from aerobee_http2.channel import Channel
 from bench.idle import usage
 from bench.measure import ROUNDS, Result
 from bench.servers import durable_echo

@@ -16,9 +16,9 @@ import pytest
 from aerobee_cli.authority import Authority
 from aerobee_client import Tls
 from aerobee_client.cluster.transport import TlsConnect, translated
-from aerobee_client.http2.calls import CallFailed
-from aerobee_client.http2.channel import CLOSED, MAX_REPEATS, Channel
-from aerobee_client.http2.connection import Times
+from aerobee_http2.calls import CallFailed
+from aerobee_http2.channel import CLOSED, MAX_REPEATS, Channel
+from aerobee_http2.connection import Times
 from aerobee_wire.rpcs import GET_BROKER_STATUS
 from support.clock.polling import until
 

@@ -14,7 +14,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster import transport as transport_module
 from aerobee_client.cluster.transport import Channels, GrpcTransport, plaintext
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
-from aerobee_client.http2.channel import Channel
+from aerobee_http2.channel import Channel
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, trailers_of
 from support.clock.polling import until

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from aerobee_client.http2 import frames
-from aerobee_client.http2.calls import PREFIX
-from aerobee_client.http2.connection import Connection, Times
-from aerobee_client.http2.frames import END_HEADERS, END_STREAM, frame
-from aerobee_client.http2.hpack import encoded
+from aerobee_http2 import frames
+from aerobee_http2.calls import PREFIX
+from aerobee_http2.connection import Connection, Times
+from aerobee_http2.frames import END_HEADERS, END_STREAM, frame
+from aerobee_http2.hpack import encoded
 
 OK = encoded([(":status", "200"), ("content-type", "application/grpc")])
 DONE = encoded([("grpc-status", "0")])

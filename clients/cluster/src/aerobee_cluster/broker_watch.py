@@ -13,9 +13,9 @@ from contextlib import aclosing
 
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerMembers, WatchBrokersRequest
 
-from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.name_servers import hold_each
 from aerobee_cluster.transport import Transport
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.rpcs import WATCH_BROKERS
 from aerobee_wire.status import MqError
 

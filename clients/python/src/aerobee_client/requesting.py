@@ -24,9 +24,9 @@ from aerobee_client.runtime.facade import StartedClient
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_client.send_result import DroppedReplies, Reply
-from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import Code, MqError, invalid_parameter
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from aerobee_client import AsyncAdminClient, MqError
 from aerobee_client.admin import dead_letters
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_client.errors import BrokerUnreachable
-from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
 from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster

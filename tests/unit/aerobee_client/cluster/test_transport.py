@@ -7,7 +7,7 @@ from aerobee.broker.v1 import admin_pb2
 
 from aerobee_client.cluster.transport import Channels, GrpcTransport, translated
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
-from aerobee_client.http2.calls import CallFailed
+from aerobee_http2.calls import CallFailed
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, trailers_of
 

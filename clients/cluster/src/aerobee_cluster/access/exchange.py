@@ -15,11 +15,11 @@ from aerobee.access.v1 import access_pb2 as pb
 
 from aerobee_cluster.access.handlers import parts_of
 from aerobee_cluster.access.store import AccessStore, Changes
-from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.name_servers import hold_each
 from aerobee_cluster.transport import Transport
 from aerobee_wire.access.messages import record_of, to_record
 from aerobee_wire.access.table import Key, Record
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.rpcs import NAMESRV_ACCESS
 from aerobee_wire.status import Code, MqError
 

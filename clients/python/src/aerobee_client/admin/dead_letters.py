@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee_cluster.backoff import Backoff
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
 

@@ -17,9 +17,9 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock
-from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.transport import Transport
 from aerobee_wire import rpcs
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)

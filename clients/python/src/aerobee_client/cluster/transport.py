@@ -16,12 +16,12 @@ from google.protobuf import empty_pb2
 
 from aerobee_client.credentials import Credentials
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
-from aerobee_client.http2.calls import CallFailed
-from aerobee_client.http2.channel import FAILED_TO_CONNECT, Channel, Metadata
-from aerobee_client.http2.tls import client_context
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.tls import Tls, read
 from aerobee_cluster.transport import CODE_OF_STATUS, Q, R
+from aerobee_http2.calls import CallFailed
+from aerobee_http2.channel import FAILED_TO_CONNECT, Channel, Metadata
+from aerobee_http2.tls import client_context
 from aerobee_wire import rpcs
 from aerobee_wire.access.signature import AUTHORIZATION_KEY, Signer
 from aerobee_wire.certificates import (

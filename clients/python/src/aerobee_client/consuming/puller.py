@@ -21,8 +21,8 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage, received
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import Sql
-from aerobee_cluster.backoff import Backoff
 from aerobee_wire import rpcs
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.queues.replica_choice import ReplicaChoice
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.status import Code, MqError

@@ -17,10 +17,10 @@ from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import RequestTimeout
-from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.batcher import Batchers
 from aerobee_cluster.leases import ack_failures, is_over
 from aerobee_wire import rpcs
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.queues.lite import lite_topic_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import ProducerOptions
-from aerobee_cluster.backoff import Backoff
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import Code, MqError
 
 # Refusals after which another broker is tried, as in RocketMQ's producer.

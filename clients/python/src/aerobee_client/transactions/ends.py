@@ -20,9 +20,9 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.send_result import SendResult, TransactionResolution
-from aerobee_cluster.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import RETRYABLE, Code, MqError, failure_of
 
 log = logging.getLogger(__name__)

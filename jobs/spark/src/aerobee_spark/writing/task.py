@@ -22,7 +22,6 @@ from aerobee_client import AdminClient
 from aerobee_client.errors import Code
 from aerobee_client.options.producer import ProducerOptions
 from aerobee_client.sending.columns import ColumnSender
-from aerobee_cluster.backoff import Backoff
 from aerobee_spark.errors import MqError, WriteError
 from aerobee_spark.reading.planning import connect
 from aerobee_spark.writing import dead_letters
@@ -30,6 +29,7 @@ from aerobee_spark.writing.encoding import MessageIds, Messages, encode
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.options import WriteOptions
 from aerobee_spark.writing.sending import Pace, TaskSends
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.topics import group_of
 
 log = logging.getLogger(__name__)

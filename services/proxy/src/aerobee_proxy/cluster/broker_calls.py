@@ -18,10 +18,10 @@ from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
 from aerobee_chassis.rpc.transport import CallFailed
-from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.transport import CODE_OF_STATUS, Transport
 from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, ignore
 from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.queues.replica_choice import ReplicaChoice
 from aerobee_wire.route import MASTER_ID
 from aerobee_wire.rpcs import GET_GROUP, PULL, Rpc

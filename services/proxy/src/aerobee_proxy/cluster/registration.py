@@ -12,9 +12,9 @@ from contextlib import aclosing
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import RegisterProxyRequest, UnregisterProxyRequest
 
-from aerobee_cluster.backoff import Backoff
 from aerobee_cluster.name_servers import hold_each
 from aerobee_cluster.transport import Transport
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.rpcs import REGISTER_PROXY, UNREGISTER_PROXY
 from aerobee_wire.status import Code, MqError
 

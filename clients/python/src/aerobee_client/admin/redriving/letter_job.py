@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aerobee_client.admin.dead_letters import AWAY, PATIENCE_S, DeadLetters
 from aerobee_client.admin.letters import LetterJobDescription, LetterJobSpec, LetterPreview
-from aerobee_cluster.backoff import Backoff
+from aerobee_wire.backoff import Backoff
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import retry_topic
 

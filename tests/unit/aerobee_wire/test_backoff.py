@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee_cluster.backoff import Backoff
+from aerobee_wire.backoff import Backoff
 
 
 def test_waits_double_up_to_the_limit() -> None:

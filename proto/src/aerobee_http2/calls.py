@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
-from aerobee_client.http2 import frames
-from aerobee_client.http2.hpack import Fields
+from aerobee_http2 import frames
+from aerobee_http2.hpack import Fields
 
 # 64 MiB: enough for a batch of large messages; the servers have the same limit
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024

@@ -15,15 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from aerobee_client.http2 import frames
-from aerobee_client.http2.calls import (
+from aerobee_http2 import frames
+from aerobee_http2.calls import (
     PREFIX,
     STREAM_WINDOW,
     Call,
     CallFailed,
     failure_of_reset,
 )
-from aerobee_client.http2.frames import (
+from aerobee_http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -35,7 +35,7 @@ from aerobee_client.http2.frames import (
     PADDED,
     ProtocolError,
 )
-from aerobee_client.http2.hpack import MalformedBlock, decode
+from aerobee_http2.hpack import MalformedBlock, decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
-from aerobee_client.http2 import hpack
-from aerobee_client.http2.calls import (
+from aerobee_http2 import hpack
+from aerobee_http2.calls import (
     Call,
     CallFailed,
     StreamingCall,
     UnaryCall,
     deadline_passed,
 )
-from aerobee_client.http2.connection import NOT_HTTP2, SOCKET_CLOSED, Connection, Times
-from aerobee_cluster.backoff import Backoff
+from aerobee_http2.connection import NOT_HTTP2, SOCKET_CLOSED, Connection, Times
+from aerobee_wire.backoff import Backoff
 
 # The values of names that end with "-bin" are bytes.
 Metadata = Sequence[tuple[str, str | bytes]]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aerobee_client.http2 import connection as connection_module
-from aerobee_client.http2 import frames
-from aerobee_client.http2.calls import (
+from aerobee_http2 import connection as connection_module
+from aerobee_http2 import frames
+from aerobee_http2.calls import (
     MAX_MESSAGE_BYTES,
     PREFIX,
     STREAM_WINDOW,
@@ -20,8 +20,8 @@ from aerobee_client.http2.calls import (
     StreamingCall,
     UnaryCall,
 )
-from aerobee_client.http2.connection import CONNECTION_WINDOW
-from aerobee_client.http2.frames import (
+from aerobee_http2.connection import CONNECTION_WINDOW
+from aerobee_http2.frames import (
     ACK,
     CONTINUATION,
     END_HEADERS,
@@ -29,7 +29,7 @@ from aerobee_client.http2.frames import (
     PADDED,
     frame,
 )
-from aerobee_client.http2.hpack import encoded
+from aerobee_http2.hpack import encoded
 from support.client.http2_server import (
     BLOCK,
     DONE,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aerobee_client.http2 import hpack
-from aerobee_client.http2.hpack import STATIC, MalformedBlock, decode, encoded
+from aerobee_http2 import hpack
+from aerobee_http2.hpack import STATIC, MalformedBlock, decode, encoded
 
 # RFC 7541, C.2 to C.6: those that use no entry of a dynamic table
 EXAMPLES = {
