@@ -42,7 +42,7 @@ EXPECTED = [
     for queue_id in range(QUEUES)
     for offset, (_, (body, compressed)) in enumerate(ODD)
 ]
-SCHEMA = "body binary, sysFlag int, brokerName string, queueId int, tags string, keys string"
+COLUMNS = ("body", "sysFlag", "brokerName", "queueId", "tags", "keys")
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +69,27 @@ def odd(spark: SparkSession, namesrv: str, admin: AdminClient) -> str:
     """The topic with the odd messages, in this order in each queue of each broker."""
     admin.create_topic("odd", queues=QUEUES)
     rows = [
-        (bytearray(body), flags, broker, queue_id, None, None)
+        (body, flags, broker, queue_id, None, None)
         for broker in BROKERS
         for queue_id in range(QUEUES)
         for (body, flags), _ in ODD
     ]
-    write(spark.createDataFrame(rows, SCHEMA).coalesce(1), namesrv, topic="odd")
+    write(frame(spark, rows).coalesce(1), namesrv, topic="odd")
     return "odd"
+
+
+def frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
+    """Rows with COLUMNS. Spark reads an Arrow table without Python workers.
+
+    Workers that make rows of Python's objects do not import our package. They print a traceback
+    when Spark closes them after a minute, and another test finds it in the log.
+    """
+    import pyarrow as pa
+
+    types = (pa.binary(), pa.int32(), pa.string(), pa.int32(), pa.string(), pa.string())
+    schema = pa.schema(zip(COLUMNS, types, strict=True))
+    named = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(named, schema))
 
 
 def write(rows: DataFrame, namesrv: str, **options: str) -> None:
@@ -146,7 +160,7 @@ def test_an_empty_topic_is_empty_in_batch_stream_and_sink(
     assert run(spark, namesrv, "empty", tmp_path) == []
     rows = read(spark, namesrv, "empty")
     write(rows, namesrv, topic="empty")
-    write(spark.createDataFrame([], SCHEMA), namesrv, topic="empty")
+    write(frame(spark, []), namesrv, topic="empty")
     assert rows.count() == 0 == len(stored(admin, "empty"))
 
 

@@ -123,7 +123,8 @@ def test_bodies_up_to_the_limit_are_sent(
     spark: SparkSession, admin: AdminClient, write: Write, topic: str
 ) -> None:
     sizes = [1, 4 * MIB, 3 * MIB, 4 * MIB, 1]
-    rows = spark.createDataFrame([(i, size) for i, size in enumerate(sizes)], "id int, size int")
+    values = ", ".join(str(row) for row in enumerate(sizes))
+    rows = spark.sql(f"SELECT * FROM VALUES {values} AS (id, size)")
     write(rows.selectExpr("repeat(cast(id as string), size) body"), topic=topic)
     found = sorted((bytes(each.body[:1]), len(each.body)) for each in stored(admin, topic))
     assert found == [(b"%d" % i, size) for i, size in enumerate(sizes)]

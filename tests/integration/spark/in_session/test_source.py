@@ -323,6 +323,17 @@ def report_on(
     return summary, target
 
 
+def test_a_group_without_messages_has_files_with_the_same_columns(
+    spark: SparkSession, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster["broker-a"].groups.add(GROUP)
+    summary, folder = report_on(spark, cluster, tmp_path / "none")
+    assert (summary["complete"], summary["dead_letters"]) == (True, 0)
+    columns = spark.read.parquet(str(folder)).schema
+    died(cluster["broker-a"], 1, "UA", "NeverArrived")
+    assert spark.read.parquet(str(report_on(spark, cluster, tmp_path / "one")[1])).schema == columns
+
+
 def test_the_figures_are_those_of_the_messages(
     spark: SparkSession, cluster: FakeCluster, tmp_path: Path
 ) -> None:

@@ -97,6 +97,8 @@ def write_facts(
 
     Return the schema of the files.
     """
+    from pyspark.sql import functions as F
+
     from aerobee_spark.reading.schema import SCHEMA
     from aerobee_spark.source import FORMAT, register
 
@@ -107,7 +109,9 @@ def write_facts(
         options = facts.read_options(request, ranges, tasks)
         read = spark.read.format(FORMAT).options(**options).load()
     else:
-        read = spark.createDataFrame([], SCHEMA)
+        # `createDataFrame` would start Python workers, even without rows.
+        nothing = [F.lit(None).cast(each.dataType).alias(each.name) for each in SCHEMA]
+        read = spark.range(0).select(nothing)
     rows = with_history(read, request.consumer_group)
     rows.write.parquet(str(folder))
     return rows.schema
