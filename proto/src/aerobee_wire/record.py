@@ -62,6 +62,7 @@ CRC_MASK = 0x7FFFFFFF
 # decimal digits from the lowest on, 0x02. Decoding leaves it out.
 CRC_NAME = b"__CRC32#\x01"
 CRC_END = b"\x02"
+_CRC_END_CODE = 2  # the same, as an item of bytes
 CRC_TAIL_BYTES = 20
 DAMAGED_TAIL = "the property that holds its CRC is damaged"
 _CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
@@ -268,11 +269,70 @@ def _check_body(record: Record) -> None:
 
 
 def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:
-    """Yield the consecutive records in `buffer`. Raises CorruptRecord."""
-    position = 0
-    while position < len(buffer):
-        record = decode(buffer, position, check_crc=check_crc)
+    """Yield the consecutive records in `buffer`. Raises CorruptRecord.
+
+    Decode a record here if it has the topic of the record before it and the usual form. This takes
+    half the time of `decode`, which decodes all other records and reports each damage.
+    """
+    data = bytes(buffer)
+    unpack, crc32, startswith = HEADER.unpack_from, zlib.crc32, data.startswith
+    crc_text, header_bytes, tail_bytes = _CRC_TAIL_BACKWARDS, HEADER.size, CRC_TAIL_BYTES
+    position, total = 0, len(data)
+    topic, name, name_bytes = "", b"", 0  # `name` is the topic with its length before it
+    while position < total:
+        if name_bytes and position + header_bytes <= total:
+            record = Record()
+            (
+                size,
+                magic,
+                record.body_crc,
+                record.queue_id,
+                record.flag,
+                record.queue_offset,
+                record.physical_offset,
+                sys_flag,
+                record.born_timestamp_ms,
+                record.born_host_packed,
+                record.store_timestamp_ms,
+                record.store_host_packed,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
+                body_length,
+            ) = unpack(data, position)
+            body_at, end = position + header_bytes, position + size
+            body_end, tail_at = body_at + body_length, end - tail_bytes
+            properties_at = body_end + name_bytes + 2
+            if (
+                magic == MAGIC_V1
+                and body_length >= 0
+                and properties_at <= tail_at
+                and end <= total
+                and not sys_flag & HOST_BITS
+                and startswith(name, body_end)
+                and data[properties_at - 2] << 8 | data[properties_at - 1] == end - properties_at
+                and startswith(CRC_NAME, tail_at)
+                and (
+                    crc_text % (crc32(data[position:tail_at]) & CRC_MASK)
+                    == data[end - 1 : tail_at - 1 : -1]
+                    if check_crc
+                    else data[end - 1] == _CRC_END_CODE
+                )
+            ):
+                record.store_size = size
+                record.sys_flag = sys_flag
+                record.topic = topic
+                record.body = data[body_at:body_end]
+                record.raw_properties = data[properties_at:tail_at]
+                record._properties = None
+                position = end
+                yield record
+                continue
+        record = decode(data, position, check_crc=check_crc)
         position += record.store_size
+        if record.topic != topic or not name_bytes:
+            topic, encoded = record.topic, record.topic.encode()
+            name_bytes = 1 + len(encoded) if len(encoded) <= V1_TOPIC_BYTES else 0
+            name = bytes((len(encoded),)) + encoded if name_bytes else b""
         yield record
 
 

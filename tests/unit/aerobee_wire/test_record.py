@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import zlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -214,3 +216,65 @@ def test_consecutive_records_are_iterated_decoded_or_raw() -> None:
     assert [item.queue_offset for item in record.iter_records(joined)] == [0, 1, 2]
     assert list(record.iter_raw(joined)) == list(enumerate(several))
     assert [*record.iter_records(b""), *record.iter_raw(b"")] == []
+
+
+def decoded_one_by_one(data: bytes, *, check_crc: bool) -> list[record.Record]:
+    found: list[record.Record] = []
+    position = 0
+    while position < len(data):
+        found.append(record.decode(data, position, check_crc=check_crc))
+        position += found[-1].store_size
+    return found
+
+
+def outcome(
+    read: Callable[..., Iterable[record.Record]], data: bytes | memoryview, *, check_crc: bool
+) -> list[list[Any]] | tuple[str, str]:
+    """Return the fields of all records, or the reason and the field of the damage."""
+    try:
+        found = list(read(data, check_crc=check_crc))
+    except record.CorruptRecord as error:
+        return error.reason, error.about
+    names = [each.name for each in dataclasses.fields(record.Record)]
+    return [[getattr(each, name) for name in names] for each in found]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "topic": st.sampled_from(["flights", "flightx", "t" * 200, "größe", ""]),
+                "body": st.binary(max_size=40),
+                "properties": st.sampled_from([b"", b"TAGS\x01UA\x02", b"__CRC32#\x01"]),
+                "born_host": st.sampled_from([V4, V4, V4, V6]),
+                "queue_offset": st.integers(0, 2**40),
+            },
+            optional={"reconsume_times": st.integers(0, 9)},
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.data(),
+)
+def test_consecutive_records_are_as_if_each_was_decoded_alone(
+    several: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    crc = st.sampled_from([True, True, True, False])
+    encoded = [records.encode(**fields(**each), whole_crc=data.draw(crc)) for each in several]
+    joined = bytearray(b"".join(encoded))
+    for _ in range(data.draw(st.integers(0, 2))):
+        joined[data.draw(st.integers(0, len(joined) - 1))] ^= data.draw(st.integers(1, 255))
+    cut = bytes(joined[: len(joined) - data.draw(st.sampled_from([0, 0, 0, 1, 30]))])
+    for check_crc in (True, False):
+        expected = outcome(decoded_one_by_one, cut, check_crc=check_crc)
+        assert outcome(record.iter_records, cut, check_crc=check_crc) == expected
+        assert outcome(record.iter_records, memoryview(cut), check_crc=check_crc) == expected
+
+
+def test_every_flipped_bit_of_a_later_record_is_found() -> None:
+    first = records.encode(**fields(), whole_crc=True)
+    for bit in range(len(first) * 8):
+        damaged = bytearray(first)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(record.CorruptRecord):
+            list(record.iter_records(first + damaged))

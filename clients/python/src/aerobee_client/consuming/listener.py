@@ -22,6 +22,7 @@ from aerobee_client.consume_result import (
 from aerobee_client.consuming.failure_details import causes_of, stack_trace_of, text_of
 from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.message.received_message import has_request
 from aerobee_client.observing.hooks import after_consume, before_consume
 from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_client.requesting import is_past_ttl
@@ -126,10 +127,7 @@ class Consume:
 
     def _awaited(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return `messages` without requests past their TTL. Raises MqError if one is damaged."""
-        for message in messages:
-            if message.is_request:
-                break
-        else:
+        if not has_request(messages):
             return messages
         now_ms_at = self._now_ms_at
         return [

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ReadingOptions
+
+_STORE_SIZE = attrgetter("store_size")
 
 
 class Allowance:
@@ -122,26 +125,27 @@ class ProcessQueue:
         `pulled_to` is the offset to pull next. Messages below it that are not in `messages` were
         filtered out. `max_offset` is the end offset of the message queue.
         """
-        before = self._size_bytes
+        size_bytes = sum(map(_STORE_SIZE, messages))
+        waiting = self._waiting
         for message in messages:
-            self._waiting[message.queue_offset] = message
-            self._size_bytes += message.store_size
+            waiting[message.queue_offset] = message
+        self._size_bytes += size_bytes
         if messages:
             self._last_put = messages[-1].queue_offset
         self.pulled_to = pulled_to
         self.max_offset = max(self.max_offset, pulled_to, max_offset)
         if self._allowances and self._counts:
-            self._change(len(messages), self._size_bytes - before)
+            self._change(len(messages), size_bytes)
         self.update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
         """Remove consumed `messages`. Return the offset that may be committed now."""
-        held, before = len(self._waiting), self._size_bytes
-        for message in messages:
-            if self._waiting.pop(message.queue_offset, None) is not None:
-                self._size_bytes -= message.store_size
+        pop = self._waiting.pop
+        gone = [each for each in messages if pop(each.queue_offset, None) is not None]
+        size_bytes = sum(map(_STORE_SIZE, gone))
+        self._size_bytes -= size_bytes
         if self._allowances and self._counts:
-            self._change(len(self._waiting) - held, self._size_bytes - before)
+            self._change(-len(gone), -size_bytes)
         if not self._room.is_set():  # a removal cannot end the room
             self.update_room()
         return self.consumed_to
