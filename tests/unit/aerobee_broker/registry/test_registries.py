@@ -358,7 +358,7 @@ async def test_a_deleted_group_s_offsets_go_before_the_group(
 
 async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(harness: BrokerHarness) -> None:
     await harness.send("t", b"a")
-    await harness.group("g")
+    await harness.group("g", retry_queue_count=0)
     harness.tables.offsets.commit("g", "t", 0, 1)
     with failing_disk(), pytest.raises(MqError):
         await harness.broker.administration.delete_group("g", remove_offsets=True)

@@ -534,13 +534,13 @@ def forget(
 
 @app.add(epilog="Example: aerobee group delete billing --yes")
 def delete(*, group: Group, yes: Yes = False, options: ClusterOptions) -> None:
-    """Delete a group and its offsets from every broker. Its dead letters are kept.
+    """Delete a group, its offsets and its retries from every broker. Its dead letters are kept.
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     silent: list[MqError] = []
     with options.admin() as admin:
-        question = f"Delete group {group} and its offsets?"
+        question = f"Delete group {group}, its offsets and its retries?"
         confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group, silent=silent)
     changes.show_deleted("group", group, deleted, silent, as_json=options.json)

@@ -457,7 +457,7 @@ async def _delete_group_form(console: Console, names: Mapping[str, str], _: Fiel
         effects=await group_deletion(console.source, group),
         confirm=group,
         danger=True,
-        notes=("The settings and the offsets of the group are deleted for good.",),
+        notes=("The settings, the offsets and the retries of the group are deleted for good.",),
     )
 
 

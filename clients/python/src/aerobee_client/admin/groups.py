@@ -255,7 +255,7 @@ class GroupAdmin(BrokerAdmin):
 
         Args:
             group: The name of the group.
-            remove_offsets: Whether to delete the consumer offsets of the group too.
+            remove_offsets: Whether to delete the consumer offsets and the retries of the group too.
             silent: See `create_topic`.
 
         Returns:

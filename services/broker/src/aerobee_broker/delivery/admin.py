@@ -24,6 +24,7 @@ from aerobee_wire import topics as names
 
 # The fields of a TopicConfig that an update cannot change.
 _NO_SETTINGS = ("topic", "shrunk_from", "expired_before_ms", "inherited_ms")
+Durable = asyncio.Future[None] | None  # done when a record of the log is durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,51 +119,80 @@ class Administration:
         All changes in memory are made before the first await, because a send may recreate the topic
         during an await. Otherwise, messages of the new topic could be deleted.
         """
-        logged: list[asyncio.Future[None] | None] = []
-
-        def forget() -> None:
-            self.leases.check_forget(topic=topic)
-            self.lite.check_forget(topic=topic)
-            (self.journal or self.store).delete_topic(topic)
-            self.offsets.remove_topic(topic)
-            self.clients.forget_pulled_to(topic=topic)
-            if names.is_dead_letter(topic):
-                self.letters.forget_group(topic.removeprefix(names.DLQ_PREFIX))
-            logged.extend([self.leases.forget(topic=topic), self.lite.forget(topic=topic)])
-            for queue_id in queue_ids:
-                self.polls.wake_pulls(topic, queue_id)
-
-        queue_ids = self.store.queues(topic)
-        removed = await self.topics.remove(topic, forget, self.saved_offsets.save)
-        if removed:
-            self.forget_topic(topic)
+        logged: list[Durable] = []
+        removed = await self._remove_topic(topic, lambda: self._forget_topic(topic, logged))
         for durable in filter(None, logged):
             await asyncio.shield(durable)
         return removed
 
+    async def _remove_topic(self, topic: str, forget: Callable[[], None]) -> bool:
+        queue_ids = self.store.queues(topic)
+
+        def forget_and_wake() -> None:
+            forget()
+            for queue_id in queue_ids:
+                self.polls.wake_pulls(topic, queue_id)
+
+        removed = await self.topics.remove(topic, forget_and_wake, self.saved_offsets.save)
+        if removed:
+            self.forget_topic(topic)
+        return removed
+
+    def _forget_topic(self, topic: str, logged: list[Durable]) -> None:
+        """Remove the data of a topic from the store and from memory.
+
+        Adds what becomes durable later to `logged`. After an error nothing has changed.
+        """
+        self.leases.check_forget(topic=topic)
+        self.lite.check_forget(topic=topic)
+        (self.journal or self.store).delete_topic(topic)
+        self.offsets.remove_topic(topic)
+        self.clients.forget_pulled_to(topic=topic)
+        if names.is_dead_letter(topic):
+            self.letters.forget_group(topic.removeprefix(names.DLQ_PREFIX))
+        logged.extend([self.leases.forget(topic=topic), self.lite.forget(topic=topic)])
+
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
         """Delete a group; return whether it existed. Raises the errors of `delete_topic`.
+
+        With `remove_offsets`, its retry topic is deleted too, and a redrive to it is cancelled.
+        Otherwise a later group of the name would receive the retries. Dead letters stay.
 
         All changes in memory are made before the first await, because a consumer may recreate the
         group during an await. If saving fails, the caller can repeat the deletion.
         """
-        logged: list[asyncio.Future[None] | None] = []
+        logged: list[Durable] = []
+        retries = names.retry_topic(consumer_group)
 
         def forget() -> None:
-            if remove_offsets:
-                self.leases.check_forget(consumer_group=consumer_group)
-                self.lite.check_forget(consumer_group=consumer_group)
-                self.offsets.remove_group(consumer_group)
-                self.clients.forget_pulled_to(consumer_group=consumer_group)
-                logged.append(self.leases.forget(consumer_group=consumer_group))
-                logged.append(self.lite.forget(consumer_group=consumer_group))
+            if not remove_offsets:
+                return
+            self.leases.check_forget(consumer_group=consumer_group)
+            self.lite.check_forget(consumer_group=consumer_group)
+            self.letters.check_cancel_retries(consumer_group)
+            if retries in self.topics.table:
+                self._forget_topic(retries, logged)
+            self.offsets.remove_group(consumer_group)
+            self.clients.forget_pulled_to(consumer_group=consumer_group)
+            logged.append(self.leases.forget(consumer_group=consumer_group))
+            logged.append(self.lite.forget(consumer_group=consumer_group))
+            logged.append(self.letters.cancel_retries(consumer_group))
 
-        deleted = self.groups.remove(consumer_group, forget)
-        self.polls.wake_group(consumer_group)
+        deleted = False
+
+        def remove() -> None:
+            nonlocal deleted
+            deleted = self.groups.remove(consumer_group, forget)
+            self.polls.wake_group(consumer_group)
+
         # Save the group last. After a kill before that, the group starts from the beginning.
         # Otherwise, a new group of the same name would resume from the old offsets.
-        if deleted and remove_offsets:
-            await self.saved_offsets.save()
+        if remove_offsets and consumer_group in self.groups.table and retries in self.topics.table:
+            await self._remove_topic(retries, remove)
+        else:
+            remove()
+            if deleted and remove_offsets:
+                await self.saved_offsets.save()
         for durable in filter(None, logged):
             await asyncio.shield(durable)
         if deleted:

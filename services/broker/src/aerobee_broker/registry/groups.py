@@ -161,8 +161,8 @@ class GroupRegistry:
     def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
         """Delete a group. Return False if it does not exist. Call `save` afterwards.
 
-        The group's retry and dead-letter topics stay. `forget` removes the data of the group in
-        other tables; if it raises, nothing is deleted. Raises NoPermission for a system group.
+        `forget` removes the data of the group in other tables; if it raises, nothing is deleted.
+        Raises NoPermission for a system group.
         """
         if self.is_system(consumer_group):
             raise NoPermission(f"{consumer_group} is a system group: it cannot be deleted")

@@ -410,6 +410,30 @@ class LetterJobs(Component):
         await asyncio.shield(ending)
         return job, True
 
+    def check_cancel_retries(self, consumer_group: str) -> None:
+        """Check that the log accepts the record of `cancel_retries`. Raises MqError if not."""
+        if self._redrive_to_retry(consumer_group) is not None:
+            self._store.check_open_to_appends(reserve=True)
+
+    def cancel_retries(self, consumer_group: str) -> asyncio.Future[None] | None:
+        """Cancel the redrive to the retry topic of a group that is deleted now.
+
+        Returns a future of its durable end, or None without such a job. Raises the errors of the
+        store.
+        """
+        job = self._redrive_to_retry(consumer_group)
+        if job is None:
+            return None
+        ending = self._end(job, JobState.CANCELLED)
+        job.is_stopping = True
+        return ending
+
+    def _redrive_to_retry(self, consumer_group: str) -> LetterJob | None:
+        job = self.table.running(consumer_group)
+        if job is None or not job.continues() or job.spec.action is not Action.REDRIVE:
+            return None
+        return job if Target.parse(job.spec.target).is_retry else None
+
     async def preview(self, spec: JobSpec) -> Preview:
         """Count what a job would do. Raises InvalidParameter, GroupNotExist, StoreReadError."""
         self._check(spec)

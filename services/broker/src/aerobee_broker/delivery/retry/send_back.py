@@ -94,6 +94,7 @@ class SendBack:
         self.log.check_sends()
         await self.groups.ensure_retry_topic(group)
         await self.topics.for_group(names.dead_letter_topic(group.consumer_group))
+        group = self.groups.get(consumer_group)  # it may have been deleted meanwhile
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []
         for entry in entries:
