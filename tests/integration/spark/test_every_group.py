@@ -40,7 +40,7 @@ def run(cluster: FakeCluster, out: Path, *arguments: str) -> int:
 @pytest.fixture(autouse=True)
 def keep_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("aerobee_spark.jvm.no_pandas.keep_out_pandas", lambda: None)
+    monkeypatch.setattr("aerobee_spark.jvm.session.keep_out_pandas", lambda: None)
 
 
 def test_every_group_has_a_line_and_a_report(

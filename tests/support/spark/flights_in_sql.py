@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee_cli.demo.job import GROUP, TOPIC
 from aerobee_cli.demo.progress import Figures
-from aerobee_spark.jvm.no_pandas import keep_out_pandas
-from aerobee_spark.jvm.session import session
+from aerobee_spark.jvm.session import keep_out_pandas, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,7 +27,7 @@ def commands_in(spark: SparkSession) -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aerobee_spark.jvm.session.session", lambda *_, **__: nullcontext(spark))
         # The process goes on, and what comes after may need pandas.
-        patch.setattr("aerobee_spark.jvm.no_pandas.keep_out_pandas", lambda: None)
+        patch.setattr("aerobee_spark.jvm.session.keep_out_pandas", lambda: None)
         try:
             yield _run
         finally:

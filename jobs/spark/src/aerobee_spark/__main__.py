@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from aerobee_spark import environment
 from aerobee_spark.errors import MqError
 from aerobee_spark.landing import command as facts
 from aerobee_spark.landing.command import checked, positive, reporter
+from aerobee_spark.options import default_name_server
 from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
 from aerobee_spark.report.formats import encodable
@@ -72,7 +72,7 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _report(given: argparse.Namespace) -> int:
     request = _request(given)
-    from aerobee_spark.jvm.no_pandas import keep_out_pandas
+    from aerobee_spark.jvm.session import keep_out_pandas
 
     keep_out_pandas()
     # The report lists unread messages among its problems, so the log does not repeat them.
@@ -251,7 +251,7 @@ def _now_ms(name_server: str) -> int:
 
 
 def _request(given: argparse.Namespace) -> ReportRequest:
-    name_server = given.namesrv or environment.name_server()
+    name_server = given.namesrv or default_name_server()
     if not name_server and given.facts is None:
         _refuse("the name server is missing: use --namesrv H:P or set NAMESRV_ADDR")
     if given.all_groups and given.extra_json:

@@ -1,15 +1,16 @@
 """Parse the names and simple values of options, for reads and writes.
 
-Spark passes options as strings, with their names in lower case. This module does no I/O.
+Spark passes options as strings, with their names in lower case. Those that the driver's environment
+configures are here too. This module does no I/O.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aerobee_spark import environment
 from aerobee_spark.errors import MqError, OptionError
 
 # Options that only writes support. `reading/options.py` lists those that only reads support.
@@ -36,6 +37,34 @@ SHARED_ALIASES = {
     "path": "topic",  # Spark sets it in .load("orders") and .save("orders")
 }
 _TABLE_OPTION = "option."
+
+
+# ---- environment of the driver ----
+#
+# Read the environment variables of the driver that configure reads and writes.
+#
+# Workers on other machines have other variables. So the driver passes the values to them with the
+# options of the read or write. These functions do not print secrets.
+
+
+# This variable holds the name servers to use if the option nameServer is missing.
+NAMESRV_ADDR = "NAMESRV_ADDR"
+# This variable holds the secret key of redaction. Only its first 64 bytes are used.
+REDACT_KEY = "AEROBEE_REDACT_KEY"
+MAX_KEY_BYTES = 64
+
+
+def default_name_server(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the name servers from the environment, or "" if the variable is missing."""
+    return environ.get(NAMESRV_ADDR, "").strip()
+
+
+def redact_key(environ: Mapping[str, str] = os.environ) -> bytes:
+    """Return the first 64 bytes of the redaction key, or b"" if the variable is missing."""
+    return environ.get(REDACT_KEY, "").encode()[:MAX_KEY_BYTES]
+
+
+# ---- options ----
 
 
 def of_table(given: Mapping[str, str]) -> Mapping[str, str]:
@@ -83,11 +112,11 @@ def with_name_server(values: dict[str, str], environ: Mapping[str, str]) -> dict
     """
     if values.get("nameServer", "").strip():
         return values
-    found = environment.name_server(environ)
+    found = default_name_server(environ)
     if not found:
         raise OptionError(
             'the option nameServer is missing: set it to "host:port;host:port", or '
-            f"{environment.NAMESRV_ADDR} in the driver's environment",
+            f"{NAMESRV_ADDR} in the driver's environment",
             "nameServer",
         )
     return {**values, "nameServer": found}

@@ -20,6 +20,7 @@ PACKAGES = (
     "pyspark_aerobee",
     "aerobee_client",
     "aerobee_cluster",
+    "aerobee_http2",
     "aerobee_wire",
     "aerobee",
 )

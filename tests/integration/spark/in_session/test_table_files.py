@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.table import holders, opening, rows
+from aerobee_spark.table import hadoop_files, opening, rows
 from aerobee_spark.table.commits import Commit
 from aerobee_spark.table.files import FactsFiles
 from aerobee_spark.table.hadoop_files import HadoopFiles
@@ -151,14 +151,14 @@ def hold(files: HadoopFiles, machine: str, *processes: str) -> str:
 
 def test_the_lock_of_a_job_that_was_killed_here_is_taken(at_a_uri: HadoopFiles) -> None:
     dead = f"{os.getpid()} 1"  # the number is of another process by now
-    name = hold(at_a_uri, holders._machine(), dead, dead)
+    name = hold(at_a_uri, hadoop_files._machine(), dead, dead)
     with at_a_uri.lock("_lock"):
         assert not at_a_uri.exists(name)
 
 
 def test_the_java_of_a_job_that_was_killed_is_waited_for(at_a_uri: HadoopFiles) -> None:
     with subprocess.Popen(["sleep", "0.5"]) as java:
-        hold(at_a_uri, holders._machine(), f"{os.getpid()} 1", holders._process(java.pid))
+        hold(at_a_uri, hadoop_files._machine(), f"{os.getpid()} 1", hadoop_files._process(java.pid))
         with at_a_uri.lock("_lock"):
             assert java.poll() is not None
 

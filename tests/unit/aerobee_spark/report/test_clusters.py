@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_spark.reading.masking import masked
+from aerobee_spark.reading.redaction import masked
 from aerobee_spark.report.data import clusters
 from aerobee_spark.report.data.clusters import Clusters, own_frame
 

@@ -51,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ReportRequest]:
 
     monkeypatch.setattr(job, "run", run)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("aerobee_spark.jvm.no_pandas.keep_out_pandas", lambda: None)
+    monkeypatch.setattr("aerobee_spark.jvm.session.keep_out_pandas", lambda: None)
     monkeypatch.setenv("NAMESRV_ADDR", "h:9876")
     return requests
 

@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aerobee_spark.reading.redaction import Redaction
-from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage
 from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.forecast import Forecast
-from aerobee_spark.report.data.summary import build
+from aerobee_spark.report.data.summary import build, preview
 from aerobee_spark.report.every_group import failed_group, render, summarize
 from aerobee_spark.report.every_group import show as show_groups
 from aerobee_spark.report.formats import encodable

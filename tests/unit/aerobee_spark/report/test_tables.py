@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_spark.report.data.body import MOST_TEXT, preview
+from aerobee_spark.report.data.summary import MOST_TEXT, preview
 from aerobee_spark.report.formats import duration, size
 from aerobee_spark.report.view.tables import as_text, guarded, write_csv
 from aerobee_wire.compression import SYS_FLAGS, compress

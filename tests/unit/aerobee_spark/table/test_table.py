@@ -19,7 +19,7 @@ import pytest
 from aerobee_client import AdminClient
 from aerobee_client.admin.letters import LetterState, LetterStatus
 from aerobee_spark.errors import ReportError
-from aerobee_spark.landing import letter_states as landed_states
+from aerobee_spark.landing import job as landed_states
 from aerobee_spark.landing.compaction import compact
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.table import letter_states
@@ -409,6 +409,8 @@ def test_only_letters_of_the_table_have_states(files: FactsFiles) -> None:
     landed = Landed(*first, 1, 3, 2, 0, 1, 2, EPOCH_MS, EPOCH_MS)
     files.commit(Commit("r", 0, files.next_seq(), "run=r/batch=0", 0, (landed,)))
     bounds = {first: Bounds(0, 5), second: Bounds(0, 4)}
-    counts, problems = landed_states.refresh(files, cast(AdminClient, Admin()), bounds)
+    counts, problems = landed_states.refresh_letter_states(
+        files, cast(AdminClient, Admin()), bounds
+    )
     assert (counts, problems) == ({"open": 1, "redriven": 1}, {})
     assert asked == [("g", "b", 0, 1, 3)]

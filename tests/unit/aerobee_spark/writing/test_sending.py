@@ -18,8 +18,7 @@ from aerobee_spark.errors import Code, MqError, RowError
 from aerobee_spark.writing import arrays
 from aerobee_spark.writing.arrays import NONE, Coded
 from aerobee_spark.writing.encoding import Messages
-from aerobee_spark.writing.requests import requests
-from aerobee_spark.writing.sending import WINDOW, Pace, TaskSends
+from aerobee_spark.writing.sending import WINDOW, Pace, TaskSends, requests
 from aerobee_wire.queues.choice import queue_of_group
 
 Q = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]

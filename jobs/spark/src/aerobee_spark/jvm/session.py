@@ -24,7 +24,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import ReportError
@@ -32,6 +35,7 @@ from aerobee_spark.jvm import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
@@ -369,3 +373,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+# ---- without pandas ----
+#
+# Stop PySpark and pyarrow from importing pandas, which they do if it is installed.
+#
+# The import takes a second, and PySpark prints warnings about the version of pandas. Only commands
+# may call this, because it affects the whole process.
+
+
+class _PandasIsAbsent(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is kept out of this process", name=fullname)
+        return None
+
+
+def keep_out_pandas() -> None:
+    """Make `import pandas` fail from now on, as if pandas were not installed."""
+    if not any(isinstance(finder, _PandasIsAbsent) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _PandasIsAbsent())

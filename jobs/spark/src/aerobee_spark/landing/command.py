@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from aerobee_spark import environment
 from aerobee_spark.errors import MqError
+from aerobee_spark.options import default_name_server
 from aerobee_spark.reading.options import KINDS
 from aerobee_spark.report.request import AUTO, ENGINES
 from aerobee_spark.table import opening
@@ -112,7 +112,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _land(given: argparse.Namespace) -> int:
-    name_server = given.namesrv or environment.name_server()
+    name_server = given.namesrv or default_name_server()
     if not name_server:
         return _refused("the name server is missing: use --namesrv H:P or set NAMESRV_ADDR")
     if bool(given.group) == bool(given.topic):
@@ -121,7 +121,7 @@ def _land(given: argparse.Namespace) -> int:
         return _refused("--keep is only for aerobee facts compact: remove it")
     if given.kind and given.topic:
         return _refused("--kind requires --group: remove it, or select a group")
-    from aerobee_spark.jvm.no_pandas import keep_out_pandas
+    from aerobee_spark.jvm.session import keep_out_pandas
 
     keep_out_pandas()
     from aerobee_spark.landing import job

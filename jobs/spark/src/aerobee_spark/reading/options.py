@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from aerobee_spark import environment
 from aerobee_spark.access import FROM_ENVIRONMENT, Access
 from aerobee_spark.access import OPTIONS as ACCESS_OPTIONS
 from aerobee_spark.errors import OptionError
@@ -26,6 +25,7 @@ from aerobee_spark.options import (
     fields_of,
     named,
     of_table,
+    redact_key,
     text,
     with_name_server,
 )
@@ -150,7 +150,7 @@ class ReadOptions:
         if "kind" in values and "consumerGroup" not in values:
             problem = "the option kind requires consumerGroup: set consumerGroup, or remove kind"
             raise OptionError(problem, "kind")
-        key = environment.redact_key(environ)
+        key = redact_key(environ)
         found = fields_of(values, OPTIONS)
         access = Access.take(found)
         options = cls(given=frozenset(values), redact_key=key, access=access, **found)

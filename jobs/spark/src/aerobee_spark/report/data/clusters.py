@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from aerobee_spark.reading.masking import masked
+from aerobee_spark.reading.redaction import masked
 
 # More fingerprints are counted as one, so that texts that differ in words need no memory.
 MOST = 10_000

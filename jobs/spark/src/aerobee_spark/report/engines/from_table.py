@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from aerobee_spark import environment
 from aerobee_spark.errors import ReportError
+from aerobee_spark.options import redact_key
 from aerobee_spark.reading import columns
 from aerobee_spark.reading.offsets import OffsetRange, Queue
 from aerobee_spark.reading.redaction import Redaction, redacted
@@ -179,7 +179,7 @@ def redacted_rows(request: ReportRequest, rows: pa.RecordBatch) -> pa.RecordBatc
     message = pa.RecordBatch.from_arrays(
         [rows.column(name) for name in columns.ARROW_SCHEMA.names], schema=columns.ARROW_SCHEMA
     )
-    made = redacted(message, Redaction.of(request.redact, environment.redact_key()))
+    made = redacted(message, Redaction.of(request.redact, redact_key()))
     return local_facts.with_history(made, request.consumer_group)
 
 
