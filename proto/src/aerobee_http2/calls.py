@@ -25,6 +25,8 @@ STREAM_WINDOW = 4 * 1024 * 1024
 PREFIX = Struct(">BI")  # of a message: whether it is compressed, and its length in bytes
 assert PREFIX.size == 5
 
+CALL_ENDED = "the server has ended the call"  # of a later write
+
 Trailers = tuple[tuple[str, str | bytes], ...]
 
 # gRPC's names of statuses, in the order of their numbers.
@@ -77,6 +79,10 @@ def deadline_passed() -> CallFailed:
     return CallFailed("DEADLINE_EXCEEDED", "the deadline of the call has passed")
 
 
+def given_up() -> CallFailed:
+    return CallFailed("CANCELLED", "the caller gave up")
+
+
 def failure_of_reset(code: int) -> CallFailed:
     return CallFailed(
         _OF_RESET.get(code, "INTERNAL"),
@@ -126,6 +132,8 @@ class Carrier(Protocol):
 
     def give_credit(self, call: Call) -> None: ...
 
+    def send_more(self, call: Call) -> None: ...
+
 
 class Call:
     """One call on a stream. A subclass receives the messages and the end.
@@ -136,7 +144,10 @@ class Call:
         send_window: Bytes that the server still accepts of the request.
         receive_window: Bytes that the server may still send.
         unsent: The rest of the request, without copies; empty if everything was sent.
+        more_follows: Whether the request may continue after `unsent`.
     """
+
+    more_follows: bool = False
 
     __slots__ = (
         "_arrived", "_has_headers", "_loop", "_timer", "_uncredited", "connection",
@@ -346,6 +357,75 @@ class StreamingCall(Call):
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+
+class Exchange(StreamingCall):
+    """A call with streams in both directions. One task may read while another one writes.
+
+    The call ends when a read or write is cancelled.
+    """
+
+    __slots__ = ("_writer", "more_follows")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.more_follows = True
+        self._writer: asyncio.Future[None] | None = None
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, and return when the windows and the socket have accepted all of it.
+
+        Raises CallFailed if the call has ended.
+        """
+        self._check()
+        prefix = PREFIX.pack(0, len(message))
+        parts: tuple[memoryview, ...] = memoryview(prefix), memoryview(message)
+        if len(message) < frames.DEFAULT_FRAME_BYTES:  # one frame, for a copy of up to 16 KiB
+            parts = (memoryview(prefix + message),)
+        self.unsent = parts
+        if self.connection is not None:
+            self.connection.send_more(self)
+        if not self.unsent:
+            return
+        self._writer = self._loop.create_future()
+        try:
+            await self._writer
+        except asyncio.CancelledError:
+            self.abandon(given_up())
+            raise
+        if self._has_ended:
+            self._check()
+
+    def done_writing(self) -> None:
+        """End the stream of requests. Do nothing if the call has ended."""
+        if self.more_follows and not self._has_ended:
+            self.more_follows = False
+            if self.connection is not None and not self.unsent:
+                self.connection.send_more(self)
+
+    async def read(self) -> bytes | None:
+        try:
+            return await super().read()
+        except asyncio.CancelledError:
+            self.abandon(given_up())
+            raise
+
+    def sent(self, size: int) -> None:
+        super().sent(size)
+        if not self.unsent:
+            self._resume_writer()
+
+    def end(self, failure: CallFailed | None) -> None:
+        super().end(failure)
+        self._resume_writer()
+
+    def _check(self) -> None:
+        if self._has_ended:
+            raise self._failure or CallFailed("UNAVAILABLE", CALL_ENDED)
+
+    def _resume_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
 
 
 def _length(data: bytes | memoryview, at: int = 0) -> int:

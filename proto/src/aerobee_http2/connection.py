@@ -51,6 +51,7 @@ class Times:
     silence_s: float = 2.0
     keepalive_s: float = 30.0
     ping_timeout_s: float = 10.0
+    pings_idle: bool = True  # whether a server without calls gets pings after `keepalive_s`
 
 
 # A server may send frames of data of this size; it sends fewer of them.
@@ -84,8 +85,9 @@ class Connection(asyncio.Protocol):
     """A connection to one server. Use it on one event loop.
 
     The server gets a ping after a silence of `times.keepalive_s`, or of `times.silence_s` if a call
-    began in it. Then it has `times.ping_timeout_s` to send something. `on_closed` is called once,
-    after the last call has ended.
+    began in it. Without calls, it gets one only if `times.pings_idle`. Then it has
+    `times.ping_timeout_s` to send something. `on_closed` is called once, after the last call has
+    ended.
 
     Attributes:
         opened: A future that is done when the server has sent its settings, or has failed.
@@ -110,7 +112,7 @@ class Connection(asyncio.Protocol):
         # calls
         self._calls: dict[int, Call] = {}
         # With block and request, in their order: the server or the socket takes no more calls.
-        self._waiting: OrderedDict[Call, tuple[bytes, bytes]] = OrderedDict()
+        self._waiting: OrderedDict[Call, tuple[bytes, bytes | None]] = OrderedDict()
         self._blocked: dict[Call, None] = {}  # with data to send and no window, in their order
         self._next_stream = 1
         # what the server has set
@@ -136,10 +138,11 @@ class Connection(asyncio.Protocol):
 
     # ---- calls ----
 
-    def begin(self, call: Call, block: bytes, request: bytes) -> None:
+    def begin(self, call: Call, block: bytes, request: bytes | None) -> None:
         """Send a call, or queue it while the server accepts no more calls.
 
-        `block` contains the encoded headers.
+        `block` contains the encoded headers. The request is None if the call writes it later, as
+        a stream of messages.
         """
         call.carried_by(self)
         if len(self._calls) >= self._max_calls or self._is_paused or self._waiting:
@@ -158,6 +161,15 @@ class Connection(asyncio.Protocol):
         if credit := call.take_credit():
             self._write(frames.window_update(call.stream, credit))
 
+    def send_more(self, call: Call) -> None:
+        """Send what a call has written, and the end of its request if no more follows."""
+        if not call.stream:  # the call waits for its stream
+            return
+        if call.unsent:
+            self._send_data(call)
+        elif not call.more_follows:
+            self._write(frames.frame(DATA, END_STREAM, call.stream))
+
     @property
     def is_idle(self) -> bool:
         return not self._calls and not self._waiting
@@ -173,7 +185,7 @@ class Connection(asyncio.Protocol):
         if self.is_idle and self.opened.done() and self._closed_because is None:
             self.close(CallFailed("UNAVAILABLE", "the connection is closed"))
 
-    def _send(self, call: Call, block: bytes, request: bytes) -> None:
+    def _send(self, call: Call, block: bytes, request: bytes | None) -> None:
         stream = self._next_stream
         self._next_stream = stream + 2
         if self._next_stream > frames.MAX_STREAM:
@@ -184,6 +196,11 @@ class Connection(asyncio.Protocol):
             if self._silence is None:
                 self._silence = self._loop.call_later(self._times.silence_s, self._check_silence)
         window = self._initial_window
+        if request is None:
+            call.opened(stream, window, call.unsent)
+            self._write(frames.headers(stream, block, self._frame_bytes))
+            self.send_more(call)
+            return
         size = len(request) + PREFIX.size
         prefix = PREFIX.pack(0, len(request))
         if (
@@ -214,7 +231,7 @@ class Connection(asyncio.Protocol):
                 size = min(len(first), self._frame_bytes, window, budget)
                 if size <= 0:
                     break
-                is_last = size == len(first) and len(call.unsent) == 1
+                is_last = size == len(first) and len(call.unsent) == 1 and not call.more_follows
                 head = HEAD.pack(size << 8 | DATA, END_STREAM if is_last else 0, call.stream)
                 pieces += (head, first[:size])
                 call.sent(size)
@@ -396,7 +413,7 @@ class Connection(asyncio.Protocol):
             return
         if flags & END_STREAM:
             del self._calls[stream]
-            if call.unsent:  # the server needs no more of the request
+            if call.unsent or call.more_follows:  # the server needs no more of the request
                 self._write(frames.reset(stream, frames.NO_ERROR))
             self._finished(call)
             call.trailers(fields)
@@ -499,7 +516,8 @@ class Connection(asyncio.Protocol):
     def _check_keepalive(self) -> None:
         due_s = self._heard_at + self._times.keepalive_s - self._loop.time()
         if due_s <= 0:
-            self._ping()
+            if self._calls or self._times.pings_idle:
+                self._ping()
             due_s = self._times.keepalive_s
         self._keepalive = self._loop.call_later(due_s, self._check_keepalive)
 

@@ -50,10 +50,12 @@ class FakeTransport(asyncio.Transport):
 class FakeServer:
     """A connection that is open, unless `opens` is false, and what the client has written."""
 
-    def __init__(self, *settings: tuple[int, int], opens: bool = True) -> None:
+    def __init__(
+        self, *settings: tuple[int, int], opens: bool = True, times: Times | None = None
+    ) -> None:
         self.transport = FakeTransport()
         self.ended: list[Connection] = []
-        self.client = Connection(asyncio.get_running_loop(), Times(), self.ended.append)
+        self.client = Connection(asyncio.get_running_loop(), times or Times(), self.ended.append)
         self.client.connection_made(self.transport)
         self.opening = bytes(self.transport.written)
         self.transport.written.clear()

@@ -9,4 +9,4 @@ from aerobee_chassis.rpc.completion_queue.loop import new_completion_queue_loop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"aio": asyncio.new_event_loop, "queue": new_completion_queue_loop}
+    return {"http2": asyncio.new_event_loop, "queue": new_completion_queue_loop}

@@ -1,1 +1,1 @@
-"""Implement the transport that uses grpc.aio."""
+"""Serve calls with grpc.aio."""

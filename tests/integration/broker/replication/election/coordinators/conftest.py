@@ -12,7 +12,7 @@ from support.etcd.etcd_process import EtcdMember, etcd_members
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"aio": asyncio.new_event_loop, "queue": new_completion_queue_loop}
+    return {"http2": asyncio.new_event_loop, "queue": new_completion_queue_loop}
 
 
 @pytest.fixture(scope="module")
