@@ -22,6 +22,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # Bytes of a stream that the server may send before the call takes them.
 STREAM_WINDOW = 4 * 1024 * 1024
 
+SMALL_BYTES = 1024  # of a piece of a message
 PREFIX = Struct(">BI")  # of a message: whether it is compressed, and its length in bytes
 assert PREFIX.size == 5
 
@@ -150,7 +151,7 @@ class Call:
     more_follows: bool = False
 
     __slots__ = (
-        "_arrived", "_has_headers", "_loop", "_timer", "_uncredited", "connection",
+        "_has_headers", "_loop", "_missing", "_pieces", "_timer", "_uncredited", "connection",
         "receive_window", "send_window", "stream", "unsent",
     )  # fmt: skip
 
@@ -163,7 +164,9 @@ class Call:
         self.unsent: tuple[memoryview, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._has_headers = False
-        self._arrived: bytearray | None = None  # a part of a message
+        # Of a message that has not arrived whole; the beginning of its prefix while `_missing` < 0.
+        self._pieces: list[bytes] | None = None
+        self._missing = -1  # bytes of this message
         self._uncredited = 0  # bytes for which the server has not got credit again
 
     def expire_at(self, deadline_s: float) -> None:
@@ -220,25 +223,35 @@ class Call:
         """Take a part of the response. Raises CallFailed if it is not a sequence of messages."""
         if not self._has_headers:
             raise CallFailed("INTERNAL", "the response has data before its headers")
-        arrived = self._arrived
-        if arrived is None:
-            size = len(data)
-            if size >= PREFIX.size and size == PREFIX.size + _length(data):  # nearly every response
-                self.message(data[PREFIX.size :])
-                return
-            arrived = self._arrived = bytearray()
-        arrived += data
-        at, size = 0, len(arrived)
-        with memoryview(arrived) as view:
-            while size - at >= PREFIX.size:
-                end = at + PREFIX.size + _length(view, at)
-                if end > size:
-                    break
-                self.message(bytes(view[at + PREFIX.size : end]))
-                at = end
-        del arrived[:at]
-        if not arrived:
-            self._arrived = None
+        at, size = 0, len(data)
+        pieces = self._pieces
+        if pieces is None and size >= PREFIX.size and size == PREFIX.size + _length(data):
+            self.message(data[PREFIX.size :])  # nearly every response
+            return
+        while at < size:
+            if pieces is None and size - at >= PREFIX.size:
+                end = at + PREFIX.size + _length(data, at)
+                if end <= size:
+                    self.message(data[at + PREFIX.size : end])
+                    at = end
+                    continue
+            if pieces is None or self._missing < 0:
+                begun = b"" if pieces is None else pieces[0]
+                prefix = begun + data[at : at + PREFIX.size - len(begun)]
+                at += len(prefix) - len(begun)
+                pieces, self._missing = [prefix], -1
+                if len(prefix) == PREFIX.size:
+                    pieces, self._missing = [], _length(prefix)
+            if self._missing >= 0:
+                part = data[at : at + self._missing]
+                at += len(part)
+                self._missing -= len(part)
+                if self._missing:
+                    _append(pieces, part)
+                else:
+                    self.message(b"".join((*pieces, part)) if pieces else part)
+                    pieces = None
+        self._pieces = pieces
 
     def headers(self, fields: Fields) -> None:
         """Take headers that do not end the call. Raises CallFailed."""
@@ -255,7 +268,7 @@ class Call:
     def trailers(self, fields: Fields) -> None:
         """Take the headers that end the call."""
         failure = failure_of(fields)
-        if failure is None and self._arrived is not None:
+        if failure is None and self._pieces is not None:
             failure = CallFailed("INTERNAL", "the last message of the response is incomplete")
         self.end(failure)
 
@@ -270,7 +283,7 @@ class Call:
             self._timer.cancel()
             self._timer = None
         self.unsent = ()
-        self._arrived = None
+        self._pieces = None
 
     def _expire(self) -> None:
         self.abandon(deadline_passed())
@@ -428,7 +441,15 @@ class Exchange(StreamingCall):
             self._writer.set_result(None)
 
 
-def _length(data: bytes | memoryview, at: int = 0) -> int:
+def _append(pieces: list[bytes], part: bytes) -> None:
+    """Add a part of a message. Two small pieces become one, so that few objects are in memory."""
+    if pieces and len(part) < SMALL_BYTES and len(pieces[-1]) < SMALL_BYTES:
+        pieces[-1] += part
+    elif part:
+        pieces.append(part)
+
+
+def _length(data: bytes, at: int = 0) -> int:
     """Return the length of the message whose prefix is at `at`. Raises CallFailed."""
     compressed, length = PREFIX.unpack_from(data, at)
     if compressed:
