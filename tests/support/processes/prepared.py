@@ -5,7 +5,8 @@ Benchmarks do not use it.
 
 The child runs `python -m MODULE ARGUMENT…`, with these differences: modules that the services and
 the command import are imported already, also those that this one would not import; it has an
-`aerobee_*` command line of the parent in /proc; its parent process is the Python that forks. A
+`aerobee_*` command line of the parent in /proc; its parent process is the Python that forks; it
+does not clear its modules when it ends, because that would copy most of the parent's memory. A
 child whose environment differs in variables that Python or the libraries read when they start
 (`OF_THE_INTERPRETER`) is not forked: the caller executes it.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import select
@@ -228,12 +230,34 @@ def _reap(codes: dict[int, int]) -> None:
         os.close(code)
 
 
+class _ShortEnd:
+    """Ends a child as the last function of `atexit`: Python would clear all modules after it."""
+
+    def __init__(self) -> None:
+        self._code: int | None = None  # unknown: an exception ends the child, or it is the parent
+        atexit.register(self._end)  # the first one that is registered is the last one called
+
+    def exits_with(self, code: object) -> None:
+        if code is None or isinstance(code, int):
+            self._code = (code or 0) & 0xFF
+        else:
+            self._code = 1  # Python prints any other object
+
+    def _end(self) -> None:
+        if self._code is None:
+            return
+        gc.collect()  # as Python does: objects may warn when they are deleted
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self._code)
+
+
 def _main() -> None:
-    import gc
     import importlib
     import pkgutil
     import runpy
 
+    end = _ShortEnd()
     commands = importlib.import_module(COMMANDS)
     found = pkgutil.iter_modules(commands.__path__, f"{COMMANDS}.")
     for name in (*SERVICES, *CLIENTS, *(module.name for module in found)):
@@ -257,7 +281,12 @@ def _main() -> None:
     os.chdir(str(request["folder"]))
     sys.path.insert(0, str(request["folder"]))
     sys.argv = [module, *arguments]  # type: ignore[misc]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as error:
+        end.exits_with(error.code)
+        raise
+    end.exits_with(0)
 
 
 if __name__ == "__main__":
