@@ -147,7 +147,8 @@ class Site:
 
 class ScenarioRunner:
     """Runs cases: those of a lane side by side, and at most LANES lanes at once. Where an SDK does
-    several things at once, its lane is one process. `sites`: by their number of brokers.
+    several things at once, its lane is one process, in which `tls_at_once` of its sdk.toml may
+    limit the cases over TLS. `sites`: by their number of brokers.
     """
 
     def __init__(self, sites: Mapping[int, Site]) -> None:
@@ -183,16 +184,20 @@ class ScenarioRunner:
                 return
             pool = stack.enter_context(ThreadPoolExecutor(len(lane) if side_by_side else PROCESSES))
             one_at_a_time = threading.Lock()
+            most = lane[0].sdk.most_at_once(tls=lane[0].tls)
+            together: AbstractContextManager[object] = nullcontext()
+            if most is not None:
+                together = threading.Semaphore(most)
             for case in lane:
                 # Besides the shared process, one after another: virtual machines are heavy.
-                alone = one_at_a_time if case.scenario.has_own_process else nullcontext()
-                pool.submit(self._settle, case, site, shared, alone)
+                turn = one_at_a_time if case.scenario.has_own_process else together
+                pool.submit(self._settle, case, site, shared, turn)
 
     def _settle(
-        self, case: Case, site: Site, shared: Sdk | None, alone: AbstractContextManager[object]
+        self, case: Case, site: Site, shared: Sdk | None, turn: AbstractContextManager[object]
     ) -> None:
         try:
-            with alone:
+            with turn:
                 if not self._closing.is_set():
                     self._run(case, site, shared)
         except BaseException as error:  # the thread that asks for the result raises it

@@ -70,6 +70,11 @@ class OfficialSdk:
         """Whether one process serves several tests at once."""
         return bool(self._facts["side_by_side"])
 
+    def most_at_once(self, *, tls: bool) -> int | None:
+        """Return how many scenarios may run at once in one process of the SDK; None: all."""
+        most: int | None = self._facts.get("tls_at_once") if tls else None
+        return most
+
     @property
     def tls_by_default(self) -> bool:
         """Whether a user of the SDK who sets nothing about it gets TLS."""

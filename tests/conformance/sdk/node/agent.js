@@ -115,7 +115,7 @@ const commands = {
     const checker = resolution && {
       async check(message) {
         say({ event: 'check', id, ...described(message) });
-        return TransactionResolution[resolution];
+        return TransactionResolution[resolution] ?? TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED;
       },
     };
     return started(id, new Producer({ ...options, topics, checker }));

@@ -121,6 +121,8 @@ class Checker(TransactionChecker):
 
     def check(self, message):
         say({"event": "check", "id": self.name, **described(message)})
+        if self.resolution == "UNKNOWN":
+            return TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
         return TransactionResolution.Value(self.resolution)
 
 
