@@ -65,7 +65,7 @@ CRC_END = b"\x02"
 _CRC_END_CODE = 2  # the same, as an item of bytes
 CRC_TAIL_BYTES = 20
 DAMAGED_TAIL = "the property that holds its CRC is damaged"
-_CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
+CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]  # its bytes from the last to the first
 # A record with a damaged tail must not count as one without a tail, whose CRC covers only the body.
 CRC_ALIKE = 8  # at least this many of its 10 fixed bytes match: a damaged tail
 CRC_ALIKE_WITH_DIGITS = 7  # the same, if the other 10 bytes are decimal digits
@@ -153,12 +153,12 @@ def host_bits(born_host: bytes, store_host: bytes) -> int:
 
 def crc_tail(crc: int) -> bytes:
     """Return the last property of a record, which contains the CRC of the bytes before it."""
-    return (_CRC_TAIL_BACKWARDS % (crc & CRC_MASK))[::-1]
+    return (CRC_TAIL_BACKWARDS % (crc & CRC_MASK))[::-1]
 
 
 def crc_tails(crcs: Iterable[int]) -> list[bytes]:
     """Return `crc_tail` of each CRC. This needs one call less per record."""
-    text, mask = _CRC_TAIL_BACKWARDS, CRC_MASK
+    text, mask = CRC_TAIL_BACKWARDS, CRC_MASK
     return [(text % (crc & mask))[::-1] for crc in crcs]
 
 
@@ -276,7 +276,7 @@ def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Itera
     """
     data = bytes(buffer)
     unpack, crc32, startswith = HEADER.unpack_from, zlib.crc32, data.startswith
-    crc_text, header_bytes, tail_bytes = _CRC_TAIL_BACKWARDS, HEADER.size, CRC_TAIL_BYTES
+    crc_text, header_bytes, tail_bytes = CRC_TAIL_BACKWARDS, HEADER.size, CRC_TAIL_BYTES
     position, total = 0, len(data)
     topic, name, name_bytes = "", b"", 0  # `name` is the topic with its length before it
     while position < total:

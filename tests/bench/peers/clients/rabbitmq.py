@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -25,6 +26,10 @@ class RabbitMq(Client):
         "letters": "x-delivery-limit 2, dead-letter-strategy at-least-once",
     }
 
+    def __init__(self, address: dict[str, Any]) -> None:
+        super().__init__(address)
+        self._listening: set[asyncio.Task[Any]] = set()  # those that have not settled yet
+
     async def open(self) -> None:
         self._connection = await aio_pika.connect(self.address["server"])
         self._channel = await self._connection.channel(publisher_confirms=True)
@@ -45,7 +50,12 @@ class RabbitMq(Client):
         return await self._ready(queue)
 
     async def unsettled(self, queue: str) -> int:
-        """Return the messages that a server would deliver when the connections are closed."""
+        """Return the messages that a server would deliver when the connections are closed.
+
+        A listener may still write its acknowledgement, which a closed connection would lose.
+        """
+        while self._listening:
+            await asyncio.wait(self._listening)
         await self.close()
         await self.open()
         return await self._ready(queue)
@@ -68,6 +78,10 @@ class RabbitMq(Client):
     @contextlib.asynccontextmanager
     async def pushing(self, queue: str, see: See) -> AsyncIterator[None]:
         async def listen(message: Any) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._listening.add(task)
+            task.add_done_callback(self._listening.discard)
             see(message.body)
             await message.ack()
 

@@ -89,23 +89,28 @@ def all_whole(data: bytes, physical_offset: int, run: Run, queue: ConsumeQueue) 
     `data` was read at `physical_offset`. A CRC at the end of a record proves its bytes, so only its
     identity is compared. Also return False if a record has no such CRC, or has an IPv6 host.
     """
-    front, tail_of, data_end = _FRONT_V4.unpack_from, record.crc_tail, len(data)
+    front, startswith, data_end = _FRONT_V4.unpack_from, data.startswith, len(data)
+    least, header_bytes, tail_bytes = record.FIXED_V1, record.HEADER.size, record.CRC_TAIL_BYTES
+    crc_text, crc_mask = record.CRC_TAIL_BACKWARDS, record.CRC_MASK
     magic, queue_id, field = queue.topic.magic, queue.queue_id, queue.topic.field
     for queue_offset, (unit_physical_offset, size, _) in run:
         at = unit_physical_offset - physical_offset
         end = at + size
-        if end > data_end or size < record.FIXED_V1:
+        tail_at = end - tail_bytes
+        if end > data_end or size < least:
             return False
         total, own_magic, own_queue, own_offset, own_physical_offset, sys_flag, body = front(
             data, at
         )
-        if own_physical_offset != unit_physical_offset or total != size or own_magic != magic:
-            return False
-        if own_offset != queue_offset or own_queue != queue_id or sys_flag & _HOST_BITS:
-            return False
-        tail_at = end - record.CRC_TAIL_BYTES
-        if data[tail_at:end] != tail_of(crc32(data[at:tail_at])):
-            return False
-        if not data.startswith(field, at + record.HEADER.size + body):
+        if (
+            own_physical_offset != unit_physical_offset
+            or total != size
+            or own_magic != magic
+            or own_offset != queue_offset
+            or own_queue != queue_id
+            or sys_flag & _HOST_BITS
+            or data[end - 1 : tail_at - 1 : -1] != crc_text % (crc32(data[at:tail_at]) & crc_mask)
+            or not startswith(field, at + header_bytes + body)
+        ):
             return False
     return True
