@@ -35,9 +35,9 @@ from aerobee_broker.replication.election.masters import GroupAtNameServer, Maste
 from aerobee_broker.replication.election.member import Member
 from aerobee_broker.replication.election.status import replica_status
 from aerobee_broker.replication.election.unclean import log_given_up
-from aerobee_broker.replication.errors import EpochNotNoted
+from aerobee_broker.replication.errors import EpochNotNoted, NotPromoted
 from aerobee_broker.replication.in_sync.counts import Reason
-from aerobee_broker.replication.log.epochs import EpochHistory, promotion_epoch
+from aerobee_broker.replication.log.epochs import NOTHING, EpochHistory, Reach, promotion_epoch
 from aerobee_broker.replication.log.handshake import LogDescription
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
 from aerobee_broker.replication.role.master import MasterRole
@@ -81,7 +81,7 @@ class ManualFailover(Member):
         # True if the options give this replica another role than at the previous start.
         self._was_changed = False
         self._promoted = asyncio.Event()
-        self._promoted_to = 0  # the epoch of a promotion; 0 after the role is taken
+        self._promoted_to = NOTHING  # the epoch of a promotion, and the log that it compared
 
     async def start(self) -> None:
         self._coordinator.load()
@@ -102,10 +102,10 @@ class ManualFailover(Member):
             try:
                 if leads is None:
                     leads = await self._leads_at_first()
-                epoch, self._promoted_to = self._promoted_to, 0
+                promoted, self._promoted_to = self._promoted_to, NOTHING
                 self._promoted.clear()
-                if epoch:
-                    await self._lead(epoch)
+                if promoted.epoch:
+                    await self._lead(promoted.epoch, promoted.end)
                 elif leads and self._must_be_promoted():
                     await until_one_ends(
                         self._follow(), self._until_promoted(), self._promote_by_options()
@@ -201,8 +201,21 @@ class ManualFailover(Member):
         """Return the highest epoch that this replica knows."""
         return max(self._roles.own.highest_epoch(), self._coordinator.epoch)
 
-    async def _lead(self, epoch: int) -> None:
-        await self._coordinator.begin(epoch, self._roles.own.replica)
+    async def _lead(self, epoch: int, least_end: int = 0) -> None:
+        """Lead `epoch` until a higher epoch is known.
+
+        A restart leads again without a comparison of logs, once the begin is durable. So the log
+        must be durable first, up to the physical offset `least_end`, with which the other replicas
+        were compared. Raises NotPromoted if the disk has lost a part of it.
+        """
+        own = self._roles.own
+        await own.flush_rest()
+        if own.store.flushed_offset < least_end:
+            raise NotPromoted(
+                f"its log ended at physical offset {least_end}, and its disk has lost what is "
+                f"behind {own.store.flushed_offset}"
+            )
+        await self._coordinator.begin(epoch, own.replica)
         await self._roles.run_master(epoch, self._coordinator, self._until_outdated)
 
     async def _until_outdated(self, role: MasterRole) -> None:
@@ -348,9 +361,13 @@ class ManualFailover(Member):
                 log_given_up(self._roles.own.counts, epoch, own.log.end, lacks, None)
             reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
             self._roles.own.counts.elected(reason)
-            self._promoted_to = epoch
+            self._promoted_to = Reach(epoch, 0 if unclean else self._roles.own.describe().end)
             self._promoted.set()
-            await self.until_master(epoch)
+            try:
+                await self.until_master(epoch)
+            except NotPromoted:
+                self._promoted_to = NOTHING  # not later, when another replica may have more
+                raise
             if unclean:
                 await self._give_up_unmet()
         return Promotion(epoch, handed_over=master is not None)
