@@ -17,6 +17,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code
 from support.broker.handlers import Handlers
 from support.broker.harness import Begin, BrokerHarness
+from support.clock.virtual_loop import LoopClock
 from support.codes import raises_code
 from support.disk.simulated_disk import SimulatedDisk
 from support.lite.broker_client import (
@@ -362,3 +363,26 @@ async def test_through_kills_and_power_cuts(seed: int, ending: str) -> None:
         pass
     assert not any(world.left.values())
     await harness.end()
+
+
+async def test_a_spell_with_the_clock_in_the_past_expires_no_young_lite_topic(
+    begin: Begin,
+) -> None:
+    harness = await broker_with_ttl(begin)
+    clock = harness.clock
+    assert isinstance(clock, LoopClock)
+    await send_lite(harness, "old", b"0")
+    await asyncio.sleep(MINUTE_S + 1)
+    await send_lite(harness, "young", b"0")
+    clock.jump(-3_600_000)
+    for number in range(9):
+        await send_lite(harness, f"past{number}", b"0")
+    clock.jump(3_600_000)
+    await send_lite(harness, "new", b"0")
+    await expire(harness)
+    found = await listed(harness)
+    assert "old" not in found
+    assert {"young", "new"} <= set(found)
+    await asyncio.sleep(MINUTE_S + 1)
+    await expire(harness)
+    assert await listed(harness) == {}

@@ -14,6 +14,7 @@ from aerobee_broker.store.derived.checkpoint import (
     decode,
     encode,
 )
+from aerobee_broker.store.derived.time_steps import ALL_ORDERED, Step
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import PATH
 
@@ -27,6 +28,8 @@ FULL = Checkpoint(
     log_timestamp_ms=11,
     queue_timestamp_ms=12,
     index_timestamp_ms=13,
+    steps=(Step(4_000, 9), Step(4_500, 10)),
+    unordered=Step(3_000, 8),
 )
 
 
@@ -49,12 +52,25 @@ def test_short_page_is_no_checkpoint(size: int) -> None:
 def test_every_flipped_bit_is_found() -> None:
     """Where one of the two offsets is damaged both become the lowest possible."""
     lowest = replace(FULL, flushed=FULL.dispatched, confirmed=FULL.dispatched)
+    derived_again = Checkpoint(FULL.file_size, flushed=FULL.flushed, confirmed=FULL.confirmed)
     page = encode(FULL)
     for bit in range(24 * 8, len(page) * 8):
         damaged = bytearray(page)
         damaged[bit // 8] ^= 1 << bit % 8
         found = decode(bytes(damaged))
-        assert found in (None, FULL, lowest), f"bit {bit}"
+        assert found in (None, FULL, lowest, derived_again), f"bit {bit}"
+        assert bit < 128 * 8 or found == derived_again, f"bit {bit}: steps are lost"
+
+
+def test_a_version_without_steps_makes_the_next_one_derive_them_again() -> None:
+    older = bytearray(encode(FULL))
+    older[:124] = encode(replace(FULL, dispatched=FULL.dispatched + 1))[:124]
+    found = decode(bytes(older))
+    assert found is not None
+    assert (found.dispatched, found.steps, found.flushed) == (0, (), FULL.flushed)
+    assert decode(bytes(older[:124]) + bytes(388)) == replace(
+        FULL, dispatched=FULL.dispatched + 1, steps=(), unordered=ALL_ORDERED
+    )
 
 
 def test_noted_offset_changes_nothing_else() -> None:

@@ -77,6 +77,28 @@ def test_a_file_is_kept_though_the_next_one_began_while_the_clock_was_wrong() ->
     assert files(disk) == [2]
 
 
+def test_a_file_is_kept_though_the_clock_was_right_in_its_middle_only() -> None:
+    """Its first record and that of the next file were stored while the clock was far behind."""
+    always = replace(NEVER, delete_when=tuple(range(24)), file_reserved_time_ms=72 * HOUR_MS)
+    store, disk, clock = filled(always, 0)
+    for back in (96, 0, *[96] * 6):  # four messages fill a file
+        clock.jump(-back * HOUR_MS)
+        send(store, BIG[:1])
+        clock.jump(back * HOUR_MS)
+    send(store, BIG)
+    for _ in range(3):
+        step(store, clock)
+    assert files(disk) == [0, 1, 2]
+    young = store.search_offset("a", 0, clock.now_ms() - HOUR_MS)
+    physical_offset = store.units("a", 0, young, 1)[0][0]
+    (expiry,) = store.expiries([physical_offset], clock.now_ms())
+    assert expiry >= clock.now_ms() + 71 * HOUR_MS
+    clock.advance(73 * HOUR_MS)
+    for _ in range(3):
+        step(store, clock)
+    assert files(disk) == [2]
+
+
 def test_producers_are_let_in_a_second_after_there_is_room_again() -> None:
     """Files are looked at every 10 s only; a full disk is measured each second."""
     store, disk, clock = new_store(replace(NEVER, clean_interval_ms=10_000))

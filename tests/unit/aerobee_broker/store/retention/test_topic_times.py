@@ -223,3 +223,37 @@ def test_deleted_topic_that_is_made_again_is_read_from_its_first_message() -> No
     step(store, clock)
     assert store.min_offset("short", 0) == 0
     assert store.get(store.units("short", 0, 0, 1)[0][0]).queue_offset == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_spell_with_the_clock_in_the_past_expires_no_young_message(restarts: bool) -> None:
+    store, disk, clock = started(SHORT)
+    hourly(store, clock, 1, ["short"])
+    step(store, clock, hours=3)
+    send(store, [message("short", number) for number in range(1, 5)])
+    clock.jump(-48 * HOUR_MS)
+    send(store, [message("short", number) for number in range(5, 15)])
+    clock.jump(48 * HOUR_MS)
+    send(store, [message("short", 15)])
+    if restarts:
+        store.close()
+        store = open_store(disk, OPTIONS, clock)
+        store.topic_times.use(SHORT)
+    step(store, clock)
+    assert store.min_offset("short", 0) == 1
+    step(store, clock, hours=3)
+    assert store.min_offset("short", 0) == 16
+
+
+def test_queues_are_searched_again_after_a_spell_with_the_clock_in_the_future() -> None:
+    store, _, clock = started(SHORT)
+    hourly(store, clock, 1, ["short"])
+    clock.jump(480 * HOUR_MS)
+    step(store, clock)
+    assert store.min_offset("short", 0) == 1
+    clock.jump(-480 * HOUR_MS)
+    send(store, [message("short", 1)])
+    step(store, clock)
+    assert store.min_offset("short", 0) == 1
+    step(store, clock, hours=3)
+    assert store.min_offset("short", 0) == 2

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, DiskFile
+from aerobee_broker.store.derived.time_steps import ALL_ORDERED, MAX_STEPS, Step
 
 FILE_SIZE = 4_096
 _ROCKETMQ = struct.Struct(
@@ -46,7 +47,19 @@ _OURS = struct.Struct(
 _OURS_AT = 64
 _MAGIC = b"AEROBEE1"
 _CRC_SIZE = 4
-assert _OURS_AT + _OURS.size <= 512, "one sector: written wholly or not at all"
+_STEP = struct.Struct(
+    ">q"  # physical offset at which store times decrease
+    "q"  # store timestamp (ms) before it
+)
+_STEPS = struct.Struct(
+    f">{_STEP.size}s"  # end of the part of the log without order; zeros without one
+    "H"  # number of steps
+    f"{MAX_STEPS * _STEP.size}s"  # the steps, and zeros
+    "I"  # CRC-32 of our fields, from the magic on, and of the fields above
+)
+_STEPS_AT = 128
+assert _OURS_AT + _OURS.size <= _STEPS_AT
+assert _STEPS_AT + _STEPS.size <= 512, "one sector: written wholly or not at all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,8 @@ class Checkpoint:
     log_timestamp_ms: int = 0
     queue_timestamp_ms: int = 0
     index_timestamp_ms: int = 0
+    steps: tuple[Step, ...] = ()
+    unordered: Step = ALL_ORDERED
 
 
 def decode(page: bytes) -> Checkpoint | None:
@@ -87,6 +102,11 @@ def decode(page: bytes) -> Checkpoint | None:
     log_ms, queue_ms, index_ms, flushed, confirmed, flushed_crc = _ROCKETMQ.unpack_from(page)
     if _offset_fields(flushed, confirmed)[2] != flushed_crc or confirmed > flushed:
         flushed = confirmed = 0
+    found = _decode_steps(page, ours)
+    if found is None:
+        flushed, confirmed = max(flushed, dispatched), max(confirmed, dispatched)
+        return Checkpoint(file_size, flushed=flushed, confirmed=confirmed)
+    steps, unordered = found
     return Checkpoint(
         file_size,
         dispatched,
@@ -97,7 +117,26 @@ def decode(page: bytes) -> Checkpoint | None:
         log_ms,
         queue_ms,
         index_ms,
+        steps,
+        unordered,
     )
+
+
+def _decode_steps(page: bytes, ours: bytes) -> tuple[tuple[Step, ...], Step] | None:
+    """Return the steps, or None if they must be derived from the log again.
+
+    They are damaged, or a version that does not know them has written the other fields since.
+    """
+    packed = page[_STEPS_AT : _STEPS_AT + _STEPS.size]
+    if not any(packed):  # no version that knows them has written this file
+        return (), ALL_ORDERED
+    if len(packed) < _STEPS.size:
+        return None
+    unordered, count, steps, crc = _STEPS.unpack(packed)
+    if crc != zlib.crc32(packed[:-_CRC_SIZE], zlib.crc32(ours)):
+        return None
+    found = [Step(*step) for step in _STEP.iter_unpack(steps)]
+    return tuple(found[:count]), Step(*_STEP.unpack(unordered))
 
 
 def _offset_fields(flushed: int, confirmed: int) -> tuple[int, int, int]:
@@ -124,7 +163,12 @@ def encode(checkpoint: Checkpoint) -> bytes:
         checkpoint.index_timestamp_ms,
         *_offset_fields(checkpoint.flushed, checkpoint.confirmed),
     )
-    return head.ljust(_OURS_AT, b"\0") + ours + zlib.crc32(ours).to_bytes(_CRC_SIZE, "big")
+    ours += zlib.crc32(ours).to_bytes(_CRC_SIZE, "big")
+    steps = b"".join(_STEP.pack(*step) for step in checkpoint.steps)
+    unordered = _STEP.pack(*checkpoint.unordered)
+    packed = _STEPS.pack(unordered, len(checkpoint.steps), steps, 0)[:-_CRC_SIZE]
+    packed += zlib.crc32(packed, zlib.crc32(ours)).to_bytes(_CRC_SIZE, "big")
+    return (head.ljust(_OURS_AT, b"\0") + ours).ljust(_STEPS_AT, b"\0") + packed
 
 
 class CheckpointFile:

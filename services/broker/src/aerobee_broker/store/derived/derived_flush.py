@@ -99,12 +99,16 @@ class DerivedFlush:
     def _take_checkpoint(self, monotonic_ms: int) -> Checkpoint:
         dispatch = self._dispatch
         dispatch.put_index()
+        dispatch.time_steps.drop_below(self._log.min_offset)
+        steps, unordered = dispatch.time_steps.below(dispatch.confirmed)
         checkpoint = Checkpoint(
             self._log.file_size,
             dispatched=dispatch.confirmed,
             digest=self._queues.digest(),
             log_timestamp_ms=dispatch.timestamp_ms,
             queue_timestamp_ms=dispatch.timestamp_ms,
+            steps=steps,
+            unordered=unordered,
         )
         if self._index is not None:
             self._index.write()

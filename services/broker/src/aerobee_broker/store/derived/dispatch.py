@@ -24,6 +24,7 @@ from aerobee_broker.store.derived.consume_queue import (
     Fronts,
 )
 from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.derived.time_steps import TimeSteps
 from aerobee_broker.store.derived.topic_encoding import TagsCode, TopicEncoding
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import Arrival
@@ -74,6 +75,7 @@ class Dispatch:
         self.confirmed = 0  # physical offset below which everything is visible
         self.timestamp_ms = 0  # store timestamp of the last visible record
         self.stored_ms = 0  # store timestamp of the last appended record
+        self.time_steps = TimeSteps()
         self.error: Exception | None = None  # of a write of derived files, to be retried
         self._unwritten_units = unwritten_units
         self._unwritten = 0
@@ -115,6 +117,7 @@ class Dispatch:
         self.queues.load_fronts(fronts, log_start)
         self._unwritten += len(self.queues.unwritten)
         self.confirmed = log_start
+        self.time_steps, self.stored_ms = TimeSteps(), 0
 
     # ---- append, roll back, confirm ----
 
@@ -124,6 +127,9 @@ class Dispatch:
         return bool(self._unconfirmed)
 
     def add(self, append: UnconfirmedAppend) -> None:
+        if append.timestamp_ms < self.stored_ms:
+            last = self._unconfirmed[-1].end if self._unconfirmed else self.confirmed
+            self.time_steps.add(last, self.stored_ms)
         self._unconfirmed.append(append)
         self.stored_ms = append.timestamp_ms
 
@@ -132,6 +138,9 @@ class Dispatch:
         while self._unconfirmed and self._unconfirmed[-1].end > written:
             for queue, start in self._unconfirmed.pop().starts.items():
                 queue.rewind(start)
+        last = self._unconfirmed[-1] if self._unconfirmed else None
+        self.stored_ms = self.timestamp_ms if last is None else last.timestamp_ms
+        self.time_steps.drop_from(self.confirmed if last is None else last.end)
 
     def confirm(self, flushed: int) -> list[Arrival]:
         """Make every message visible that ends at or below the physical offset `flushed`.
@@ -215,6 +224,15 @@ class Dispatch:
         self.index.end_offset = self.confirmed
 
     # ---- recovery ----
+
+    def begin(self, timestamp_ms: int, time_steps: TimeSteps, *, is_before: bool) -> None:
+        """Begin a scan of the log after the last record that a checkpoint covers.
+
+        `timestamp_ms` is the store timestamp of that record. With `is_before`, the scan begins at
+        an earlier record, so the timestamp does not precede the first one.
+        """
+        self.timestamp_ms, self.time_steps = timestamp_ms, time_steps
+        self.stored_ms = 0 if is_before else timestamp_ms
 
     def recover(self, units: int, end: int, timestamp_ms: int) -> None:
         """Note that a scan of the log up to `end` added this number of units to the queues.

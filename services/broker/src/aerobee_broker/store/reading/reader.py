@@ -20,6 +20,7 @@ from aerobee_broker.errors import (
 from aerobee_broker.store.damage import DamageRegister
 from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.time_steps import Part
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatus, Unit
 from aerobee_broker.store.options import MAX_RECORD
@@ -316,20 +317,59 @@ class Reader:
 
         If all messages are older, return the offset of the next message. With `upper`, return the
         offset of the last message stored at or before the time.
+
+        The clock may have been set back, so store times ascend only between the steps of the log.
+        In a part of the log without order, the result is its first message, or the last one with
+        `upper`.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
             return 0
-        low, high = queue.min_offset, queue.visible
+        if upper:
+            return self._last_until(queue, timestamp_ms)
+        for part, begin, end in self._parts(queue):
+            if not part.is_ordered:
+                if (part.highest_ms or 0) >= timestamp_ms:
+                    return begin
+                continue
+            found = self._first_at(queue, begin, end, timestamp_ms)
+            if found < end:
+                return found
+        return queue.visible
+
+    def _last_until(self, queue: ConsumeQueue, timestamp_ms: int) -> int:
+        """Return the offset of the last message stored at or before the time."""
+        for part, begin, end in reversed(list(self._parts(queue))):
+            if not part.is_ordered:
+                return end - 1
+            found = self._first_at(queue, begin, end, timestamp_ms + 1)
+            if found > begin:
+                return found - 1
+        return queue.min_offset
+
+    def _parts(self, queue: ConsumeQueue) -> Iterator[tuple[Part, int, int]]:
+        """Yield the parts of the log that have messages of a queue, and their queue offsets."""
+        begin = queue.min_offset
+        for part in self._dispatch.time_steps.parts():
+            end = queue.visible
+            if part.end is not None:
+                end = self._queues.first_at_or_after(queue, part.end)
+            if begin < end:
+                yield part, begin, end
+                begin = end
+
+    def _first_at(self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int) -> int:
+        """Return the first offset in a range whose message was stored at or after the time.
+
+        Store times must ascend in the range. If all messages are older, return `high`.
+        """
         while low < high:
             middle = (low + high) // 2
-            stored = self._store_timestamp(queue, middle)
-            before = stored <= timestamp_ms if upper else stored < timestamp_ms
-            if stored and before:
+            if 0 < self._store_timestamp(queue, middle) < timestamp_ms:
                 low = middle + 1
             else:
                 high = middle
-        return max(queue.min_offset, low - 1) if upper else low
+        return low
 
     # ---- by key ----
 

@@ -84,8 +84,18 @@ class Deriver:
             if self.dispatch.index is not None:
                 self._derive_keys(records, properties, alive, queues, by_queue.numbers)
             units = self._derive_units(records, properties, alive, queues, by_queue)
+            self._add_steps(records)
         last_ms = int(records.stored_ms[-1]) if len(records) else 0
         self.dispatch.recover(units, end, last_ms)
+
+    def _add_steps(self, records: Records) -> None:
+        """Record where the store times of records decrease."""
+        stored_ms = records.stored_ms
+        steps = self.dispatch.time_steps
+        if int(stored_ms[0]) < self.dispatch.stored_ms:
+            steps.add(int(records.physical_offsets[0]), self.dispatch.stored_ms)
+        for at in np.flatnonzero(stored_ms[1:] < stored_ms[:-1]).tolist():
+            steps.add(int(records.physical_offsets[at + 1]), int(stored_ms[at]))
 
     def _until_halt(self, by_queue: ByQueue) -> int:
         """Return the number of records up to and including the first one of the halt queue.

@@ -18,6 +18,7 @@ from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
 from aerobee_broker.store.damage import DamageRegister, EventListener
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile, IndexState
 from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.time_steps import TimeSteps
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.options import StoreOptions
 
@@ -77,8 +78,10 @@ class Recovery:
         else:
             self._durable = None if self._log.starts else 0
         checkpoint = self._load_derived(found, clean=clean)
-        self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
         begin = min(self._queues_from, self._index_from)
+        steps = TimeSteps(checkpoint.steps, checkpoint.unordered)
+        is_before = begin < self._queues_from  # the index lacks records, whose steps are known
+        self._dispatch.begin(checkpoint.log_timestamp_ms, steps, is_before=is_before)
         confirmed = _NOWHERE
         if self._replicated:
             confirmed = max(begin, found.confirmed if found is not None else 0)

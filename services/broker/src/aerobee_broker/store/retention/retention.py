@@ -56,6 +56,7 @@ class Retention:
         self._log = log
         self._options = options
         self._topic_times = topic_times
+        self._dispatch = topic_times.dispatch
 
     def use(self, options: StoreOptions) -> None:
         """Use other times, sizes and marks from the next evaluation on."""
@@ -101,8 +102,13 @@ class Retention:
 
         The newest file is treated as if the next one began now.
         """
-        begun = (self._first_timestamp(start) for start in self._log.starts[follower:])
+        starts = self._log.starts
+        begun = (self._first_timestamp(start) for start in starts[follower:])
         complete_ms = next((stored for stored in begun if stored > 0), now_ms)
+        end = starts[follower] if follower < len(starts) else self._log.end
+        complete_ms = max(
+            complete_ms, self._dispatch.time_steps.highest_ms(starts[follower - 1], end)
+        )
         expired_ms = max(complete_ms + self._options.file_reserved_time_ms, now_ms)
         return expired_ms if tight else self._deletion_from(expired_ms)
 
@@ -165,8 +171,11 @@ class Retention:
         begun = self._first_timestamp(self._log.starts[0]) if self._log.starts else 0
         for number, next_start in enumerate(self._log.starts[1:], 1):
             stored = self._first_timestamp(next_start)
-            # If the clock was wrong for a moment, the next file may begin in the past.
-            is_young = max(begun, stored) >= before_ms
+            # If the clock was set back, the next file may begin in the past.
+            highest_ms = self._dispatch.time_steps.highest_ms(
+                self._log.starts[number - 1], next_start
+            )
+            is_young = max(begun, stored, highest_ms) >= before_ms
             if is_young or count >= self._options.delete_file_batch_max:
                 break
             if stored > 0:  # otherwise the next file decides

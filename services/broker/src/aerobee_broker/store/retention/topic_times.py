@@ -75,6 +75,7 @@ class TopicTimes:
     _due_ms: dict[ConsumeQueue, int] = field(default_factory=dict, init=False)
     _left: list[ConsumeQueue] = field(default_factory=list, init=False)  # to visit in this round
     _scans: dict[int, _Scan] = field(default_factory=dict, init=False)  # physical offset → scan
+    _now_ms: int = field(default=0, init=False)  # of the last step
 
     def use(
         self,
@@ -124,6 +125,9 @@ class TopicTimes:
         """Raise the minimum offsets of a bounded number of queues. Call it once a second."""
         if not self._times:
             return
+        if now_ms < self._now_ms:  # the clock was set back, perhaps from a wrong time
+            self._due_ms = dict.fromkeys(self._due_ms, 0)
+        self._now_ms = now_ms
         if not self._left:
             self._left = list(self._own())
         searched = 0
