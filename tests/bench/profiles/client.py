@@ -99,11 +99,45 @@ async def _group(namesrv: str, group: str, deadline: float) -> int:
     return seen
 
 
+@asynccontextmanager
+async def paced(namesrv: str) -> AsyncIterator[Rate]:
+    """Send at a steady rate, `in_flight` messages a second, to a push consumer in this process."""
+    seen, changed = 0, asyncio.Event()
+
+    async def listen(_message: ReceivedMessage) -> None:
+        nonlocal seen
+        seen += 1
+        changed.set()
+
+    async def send(rate_per_s: int, seconds: float) -> float:
+        nonlocal seen
+        seen, began, sends = 0, time.perf_counter(), []
+        for place in range(int(rate_per_s * seconds)):
+            wait_s = began + place / rate_per_s - time.perf_counter()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            sends.append(asyncio.ensure_future(one()))
+        await asyncio.gather(*sends)
+        while seen < len(sends):
+            changed.clear()
+            await changed.wait()
+        return seen / (time.perf_counter() - began)
+
+    consumer = AsyncPushConsumer(
+        "profiled", listener=listen, namesrv=namesrv, consume_from_where=FIRST
+    )
+    consumer.subscribe(TOPIC)
+    async with AsyncProducer(namesrv=namesrv) as producer, consumer:
+        one = single(producer)
+        yield send
+
+
 OPERATIONS: Mapping[str, Callable[[str], AbstractAsyncContextManager[Rate]]] = {
     "send": send,
     "send_batches": send_batches,
     "push": push,
     "receive": receive,
+    "paced": paced,
 }
 
 

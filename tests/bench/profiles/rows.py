@@ -51,6 +51,7 @@ ROWS: Mapping[str, Row] = {
         "simple consumer, 32 x 1 KiB and one acknowledgement, 64 in flight", "receive", 64,
         reads_per_s=45_000,
     ),
+    "paced": Row("send to a push listener, 500 a second, 1 KiB", "paced", 500),
     "v2_send": Row("v2 SendMessage by the proxy, 1 KiB, 64 in flight", "send", 64, by_proxy=True),
     "v2_receive_ack": Row(
         "v2 ReceiveMessage (32 x 1 KiB) and AckMessage by the proxy, 64 in flight", "receive", 64,

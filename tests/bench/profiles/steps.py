@@ -89,7 +89,12 @@ _WAITS = (
     "_worker (concurrent/", "Client.run (load.py",
 )  # fmt: skip
 # Code that wakes another thread: the kernel often takes the processor for that thread.
-_WAKES = ("WorkerThread.__call__", f"CompletionQueueLoop.wake ({_QUEUE}", "_call_soon_threadsafe")
+_WAKES = (
+    "_SelectorSocketTransport.write",
+    "WorkerThread.__call__",
+    f"CompletionQueueLoop.wake ({_QUEUE}",
+    "_call_soon_threadsafe",
+)
 
 
 def step_of(process: str, stack: Sequence[str]) -> str:

@@ -118,11 +118,29 @@ def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopRespons
     )
 
 
+def handle_maker(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], ReceiptHandle]:
+    """Return a function that maps (record, delivery attempt) to `handle_for`.
+
+    The function is cheaper than `handle_for`, because it reads the common fields of a pop only
+    once.
+    """
+    names = answer.broker_name, pop.topic, pop.consumer_group
+    lease = answer.lease_id, answer.pop_time_ms, answer.invisible_duration_ms
+    fifo, is_retry, new = pop.fifo, topics.is_retry, tuple.__new__
+
+    def make(record: Record, attempt: int) -> ReceiptHandle:
+        own = record.queue_id, record.queue_offset
+        return new(ReceiptHandle, (*names, *own, *lease, attempt, is_retry(record.topic), fifo))
+
+    return make
+
+
 def handles_of(pop: PopRequest, answer: PopResponse) -> list[ReceiptHandle]:
     """Return the receipt handles of all messages that `answer` leased."""
     records = iter_records(answer.records, check_crc=False)  # checked by the broker
+    handle = handle_maker(pop, answer)
     return [
-        handle_for(record, attempt, pop, answer)
+        handle(record, attempt)
         for record, attempt in zip(records, answer.delivery_attempts, strict=True)
     ]
 

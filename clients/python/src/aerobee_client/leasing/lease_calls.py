@@ -9,7 +9,9 @@ lease is already settled, an earlier attempt, whose answer was lost, has settled
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from aerobee.broker.v1 import message_pb2, pop_pb2
@@ -21,7 +23,7 @@ from aerobee_cluster.batcher import Batchers
 from aerobee_cluster.leases import ack_failures, is_over
 from aerobee_wire import rpcs
 from aerobee_wire.backoff import Backoff
-from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
+from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.queues.lite import lite_topic_of
 from aerobee_wire.rpcs import Rpc
@@ -112,7 +114,7 @@ class LeaseCalls:
     async def _share(
         self, batchers: Batchers[I, O], items: Sequence[I], handles: Sequence[ReceiptHandle]
     ) -> Sequence[O]:
-        names = [handle.broker_name for handle in handles]
+        names = list(map(_broker_name, handles))
         if not names:
             return []
         if names.count(names[0]) == len(items):  # one broker, as after most receives
@@ -187,14 +189,9 @@ class LeaseCalls:
     # ---- requests ----
 
     async def _ack(self, broker_name: str, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
-        sets: dict[tuple[str, int, int, int], list[int]] = {}
-        for place, handle in enumerate(handles):
-            key = (physical_topic(handle), handle.queue_id, handle.lease_id, handle.expires_ms)
-            own = sets.get(key)
-            if own is None:
-                sets[key] = [place]
-            else:
-                own.append(place)
+        sets: defaultdict[object, list[int]] = defaultdict(list)
+        for place, key in enumerate(map(_of_set, handles)):
+            sets[key].append(place)
         request = pop_pb2.AckRequest(
             lease_sets=[
                 lease_set_of(handles[own[0]], [handles[place].queue_offset for place in own])
@@ -249,6 +246,13 @@ class LeaseCalls:
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
         """Return whether an earlier attempt, whose answer was lost, has settled the lease."""
         return is_over(failure) and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
+
+
+# What the handles of a lease set have in common: all fields but offset and attempt.
+_of_set: Callable[[ReceiptHandle], object] = attrgetter(
+    *(name for name in ReceiptHandle._fields if name not in ("queue_offset", "delivery_attempt"))
+)
+_broker_name: Callable[[ReceiptHandle], str] = attrgetter("broker_name")
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:

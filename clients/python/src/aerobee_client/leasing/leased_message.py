@@ -27,7 +27,11 @@ class LeasedMessage(ReceivedMessage):
 
     def __init__(self, record: Record, handle: ReceiptHandle, until_ms: int) -> None:
         """Create a message on lease. `until_ms` is a time of the client's monotonic clock."""
-        super().__init__(record, handle.broker_name)
+        # The fields of ReceivedMessage too: to call its constructor would cost 0.2 µs a message.
+        self._record = record
+        self.broker_name = handle.broker_name
+        self.topic = record.topic
+        self.queue_offset = record.queue_offset
         self.reconsume_times = handle.delivery_attempt - 1
         self.handle = handle
         self.until_ms = until_ms

@@ -90,20 +90,21 @@ class LeaseRenewal:
             self._task = asyncio.create_task(self._run(), name="lease renewal")
 
     @contextmanager
-    def suspended(self, messages: Sequence[LeasedMessage]) -> Iterator[set[LeaseKey]]:
+    def suspended(self, messages: Sequence[LeasedMessage]) -> Iterator[list[ReceiptHandle]]:
         """Suspend the renewal of leases while the client changes or settles them.
 
-        The block adds the keys of ended leases to the yielded set. Afterwards, renewal resumes for
-        the other leases.
+        The block appends the handles of ended leases to the yielded list. Afterwards, renewal
+        resumes for the other leases.
         """
-        ended: set[LeaseKey] = set()
+        ended: list[ReceiptHandle] = []
         keys = [key_of(message.handle) for message in messages] if self._tracked else []
         found = {key: self._tracked.pop(key, None) for key in keys}
         try:
             yield ended
         finally:
+            over = set(map(key_of, ended)) if found else set()
             for key, tracked in found.items():
-                if tracked is not None and key not in ended:
+                if tracked is not None and key not in over:
                     self._tracked.setdefault(key, tracked)
                     self._look_by(tracked.due_ms)
 

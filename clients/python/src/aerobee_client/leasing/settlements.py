@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from aerobee.broker.v1 import message_pb2
 
@@ -14,7 +16,6 @@ from aerobee_client.leasing.renewal import LeaseRenewal, Renewal
 from aerobee_client.observing.statistics import ConsumerStatistics, Tally
 from aerobee_client.runtime.clock import Clock
 from aerobee_cluster.leases import is_over
-from aerobee_wire.handles.leases import key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import MqError
 
@@ -66,7 +67,7 @@ class OnLease:
             self._pops = {key: pop for key, pop in self._pops.items() if pop.until_ms > now_ms}
         pop = self._pops.setdefault(_key(first.handle), _Pop(now_ms, first.until_ms))
         pop.received += len(messages)
-        pop.received_bytes += sum(message.store_size for message in messages)
+        pop.received_bytes += sum(map(_STORE_SIZE, messages))
 
     def extended(self, handle: ReceiptHandle, until_ms: int) -> None:
         """Record that a lease now ends at `until_ms`."""
@@ -125,21 +126,22 @@ class OnLease:
         Return the sum of milliseconds since their receipt, and their number. A message that another
         process received adds 0 ms.
         """
-        now_ms, elapsed_ms, count = self._clock.monotonic_ms(), 0, 0
-        for handle in handles:
-            count += 1
-            key = _key(handle)
+        now_ms, elapsed_ms = self._clock.monotonic_ms(), 0
+        of_pops = Counter(map(_key, handles))
+        for key, count in of_pops.items():
             pop = self._pops.get(key)
             if pop is not None:
-                pop.settled += 1
-                elapsed_ms += now_ms - pop.since_ms
+                on_lease = min(count, pop.left)
+                pop.settled += on_lease
+                elapsed_ms += on_lease * (now_ms - pop.since_ms)
                 if not pop.left:
                     del self._pops[key]
-        return elapsed_ms, count
+        return elapsed_ms, of_pops.total()
 
 
-def _key(handle: ReceiptHandle) -> tuple[str, int]:
-    return handle.broker_name, handle.lease_id
+_STORE_SIZE = attrgetter("store_size")
+# The broker name and the lease id of a receipt handle.
+_key: Callable[[ReceiptHandle], tuple[str, int]] = attrgetter("broker_name", "lease_id")
 
 
 # A received message, or a receipt handle, which may come from another process.
@@ -194,15 +196,19 @@ class Settlements:
         count: Callable[[Sequence[ReceiptHandle]], None],
     ) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(leased)
-        places = [place for place, one in enumerate(leased) if not _is_settled(one)]
+        places = [
+            place
+            for place, one in enumerate(leased)
+            if not (isinstance(one, LeasedMessage) and one.is_settled)
+        ]
         with self._renewal.suspended(_messages(leased)) as ended:
             handles = [_handle(leased[place]) for place in places]
             answers = await settle(handles)
             self._count(handles, answers, count)
             for place, outcome in zip(places, answers, strict=True):
                 one, outcomes[place] = leased[place], outcome
-                if isinstance(one, LeasedMessage) and _has_ended(outcome):
-                    ended.add(key_of(one.handle))
+                if isinstance(one, LeasedMessage) and (outcome is None or is_over(outcome)):
+                    ended.append(one.handle)
                     if outcome is None:
                         one.settle()
         return outcomes
@@ -214,7 +220,8 @@ class Settlements:
         count: Callable[[Sequence[ReceiptHandle]], None],
     ) -> None:
         """Count successful leases with `count`, and count leases that had ended as failed."""
-        if not any(isinstance(outcome, MqError) for outcome in outcomes):
+        are_acks = outcomes.count(None) == len(outcomes)  # so there is nothing to look at
+        if are_acks or not any(isinstance(outcome, MqError) for outcome in outcomes):
             count(handles)
             return
         asked = list(zip(handles, outcomes, strict=True))
@@ -243,8 +250,9 @@ class Settlements:
             )
             for one, answer in zip(leased, answers, strict=True):
                 outcomes.append(outcome := answer if isinstance(answer, MqError) else None)
-                if isinstance(one, LeasedMessage) and _has_ended(outcome):
-                    ended.add(key_of(one.handle))
+                # After a success or the end of the lease, it needs no renewal.
+                if isinstance(one, LeasedMessage) and (outcome is None or is_over(outcome)):
+                    ended.append(one.handle)
                 if isinstance(one, LeasedMessage) and isinstance(answer, Changed):
                     one.extend(*answer, asked_ms + answer.invisible_duration_ms)
                     self._on_lease.extended(one.handle, one.until_ms)
@@ -255,15 +263,6 @@ class Settlements:
 
     def stop_renewal(self, renewal: Renewal) -> None:
         self._renewal.stop(renewal)
-
-
-def _is_settled(leased: Leased) -> bool:
-    return isinstance(leased, LeasedMessage) and leased.is_settled
-
-
-def _has_ended(outcome: Outcome) -> bool:
-    """Return whether a lease no longer needs renewal after a call with this outcome."""
-    return outcome is None or is_over(outcome)
 
 
 def _handle(leased: Leased) -> ReceiptHandle:

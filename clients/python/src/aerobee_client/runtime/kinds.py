@@ -355,12 +355,14 @@ def _tuple_of(kinds: Sequence[Kind]) -> Kind:
 
 def _many_of(origin: type, element: Kind) -> Kind:
     """Return the kind of a sequence, collection or iterable. Text is never one."""
+    exact = element.exact
 
     def accepts(given: Any) -> bool:
         if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
             return False
         if isinstance(given, Collection):
-            return all(map(element.accepts, given))
+            # The types first: this takes a fifth of the time, for lists of many messages.
+            return exact.issuperset(map(type, given)) or all(map(element.accepts, given))
         return origin is Iterable  # its elements can be read only once
 
     return Kind(accepts, f"a list (each element is {element.text})", f"[{element.example}]")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from aerobee.broker.v1 import pop_pb2
 
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_wire.handles.leases import handle_for, handles_of
+from aerobee_wire.handles.leases import handle_maker, handles_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.record import CorruptRecord, iter_records
 from aerobee_wire.status import Code, MqError
@@ -26,10 +26,11 @@ class Batch(NamedTuple):
 
     def messages(self, until_ms: int) -> Iterator[LeasedMessage]:
         """Yield the messages. Raises CorruptRecord if a record fails its check."""
-        answer = self.response
-        records = zip(iter_records(answer.records), answer.delivery_attempts, strict=True)
-        for record, attempt in records:
-            yield LeasedMessage(record, handle_for(record, attempt, self.pop, answer), until_ms)
+        answer, handle = self.response, handle_maker(self.pop, self.response)
+        for record, attempt in zip(
+            iter_records(answer.records), answer.delivery_attempts, strict=True
+        ):
+            yield LeasedMessage(record, handle(record, attempt), until_ms)
 
 
 class Answer:
@@ -56,7 +57,7 @@ class Answer:
 
         Raises MqError with the code MESSAGE_CORRUPTED if a record fails its check.
         """
-        every = (message for batch in self._batches for message in batch.messages(until_ms))
+        every = chain.from_iterable(batch.messages(until_ms) for batch in self._batches)
         try:
             return list(islice(every, start, stop))
         except CorruptRecord as error:
