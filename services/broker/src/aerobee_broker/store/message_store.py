@@ -164,7 +164,7 @@ class MessageStore:
     def open(self) -> Self:
         """Lock the directory and recover its content. Return the store itself.
 
-        Raises StoreLocked, CommitLogBroken, StoreOpenError.
+        Raises StoreLocked, CommitLogBroken, ConfigFileDamaged, StoreOpenError.
         """
         try:
             self._open()

@@ -74,3 +74,32 @@ async def test_a_position_that_is_saved_during_an_acknowledgement_has_it(turns: 
     await state.save()
     assert len(list(state.table)) == 1, "the line of n0 was dropped"
     assert await left_after_a_kill(harness, disk) == []
+
+
+async def test_positions_that_are_newer_than_the_log_hide_no_message() -> None:
+    """All but one file was restored from a backup."""
+    disk = SimulatedDisk(0)
+    harness, consumer, got = await three_received(disk)
+    state = harness.broker.lite.state
+    assert set(await consumer.ack(got)) == {0}
+    for _ in range(3):  # the leases of n0 are dropped
+        await state.save(everything=True)
+    await send_lite(harness, "n1", b"0")
+    assert set(await consumer.ack(await consumer.pop())) == {0}
+    await state.save(everything=True)
+    older = disk.copy().after_kill()
+    for number in range(20):
+        await send_lite(harness, "n0", b"%d" % (3 + number))
+        assert set(await consumer.ack(await consumer.pop())) == {0}
+    await harness.end()
+    offsets = PATH / "store" / "liteOffsets"
+    older.put(offsets, disk.files()[offsets])
+    harness = await BrokerHarness.begin(PATH, disk=older, clock=harness.clock)
+    consumer = LiteConsumer(harness, "c2")
+    await consumer.sync(REPLACE, "n0", "n1")
+    assert await consumer.pop() == []
+    await send_lite(harness, "n0", b"a", b"b")
+    got = await consumer.pop()
+    assert [each.body for each in got] == [b"a", b"b"]
+    assert set(await consumer.ack(got)) == {0}
+    assert await left_after_a_kill(harness, older) == []

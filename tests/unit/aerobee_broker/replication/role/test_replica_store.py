@@ -7,14 +7,17 @@ import random
 from typing import Any
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.disk import replace_file
 from aerobee_broker.metadata.runtime_config import RuntimeConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.replication.election.manual_failover import ManualFailover
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_broker.replication.role.role_runner import RoleRunner
+from aerobee_broker.replication.role.unfinished import Unfinished
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.metrics.series import Registry
+from aerobee_wire.checked_json import encode
 from aerobee_wire.epochs import PROMOTION_STEP
 from aerobee_wire.status import Code
 from support.clock.virtual_loop import LoopClock
@@ -69,4 +72,19 @@ async def test_an_epoch_is_not_noted_for_a_log_that_is_being_reopened() -> None:
         await noting
     await reopening
     assert own.highest_epoch() == PROMOTION_STEP
+    await own.close()
+
+
+async def test_a_copy_begins_without_backups_of_what_it_wipes() -> None:
+    """A table whose file is missing is loaded from its backup: leases of the log before."""
+    own = await opened()
+    disk, config = own.environment.disk, PATH / "config"
+    names = ["liteLeases.json", "deletedTopics.json"]
+    for name in names:
+        for _ in range(2):
+            replace_file(disk, config / name, encode({}), keep_backup=True)
+    own.unfinished.write(Unfinished(copies=True, wipes=True))
+    await own.reopen()
+    left = set(disk.list(config))
+    assert not left & {*names, *(f"{name}.bak" for name in names)}
     await own.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee_broker.errors import StoreWriteError
+from aerobee_broker.errors import ConfigFileDamaged, StoreWriteError
 from aerobee_broker.store.message_store import MessageStore
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
@@ -27,6 +27,7 @@ from support.disk.stores import (
 
 SIZE = SMALL.commit_log_file_size
 QUEUES = PATH / "consumequeue"
+DELETED = PATH / "config" / "deletedTopics.json"
 
 
 def queue_offsets(store: MessageStore) -> dict[Queue, list[int]]:
@@ -121,9 +122,54 @@ def test_unreadable_list_of_deleted_topics_is_reported() -> None:
     store.delete_topic("a")
     store.close()
     disk = disk.after_kill()
-    disk.put(PATH / "config" / "deletedTopics.json", b"{not json")
+    disk.put(DELETED, b"{not json")
     _, events = open_with_events(disk)
     assert "file_unreadable" in event_names(events)
+
+
+@pytest.mark.parametrize("damaged", [b"{not json", b'{"a":1}\n{"crc32":"00000000"}', b"[]", b'"'])
+def test_damaged_list_of_deleted_topics_brings_no_message_back(damaged: bytes) -> None:
+    """Nor does it hide messages of a topic that was created again, if the queues are rebuilt."""
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 6))
+    store.delete_topic("a")
+    send(store, numbered_messages(20, 2))
+    store.close()
+    disk = without_checkpoint(disk)
+    disk.put(DELETED, damaged)
+    store, _ = open_with_events(disk)
+    assert queue_offsets(store) == {("a", 0): [0], ("a", 1): [0]}
+    assert store.corruption_count == 0
+    store.close()
+    store, events = open_with_events(without_checkpoint(disk))
+    assert queue_offsets(store) == {("a", 0): [0], ("a", 1): [0]}
+    assert "file_unreadable" not in event_names(events), "it was written again"
+
+
+def test_store_without_a_readable_list_of_deleted_topics_is_not_opened() -> None:
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 2))
+    store.delete_topic("a")
+    store.close()
+    for path in (DELETED, DELETED.with_name("deletedTopics.json.bak")):
+        disk.put(path, b"{not json")
+    with pytest.raises(ConfigFileDamaged, match="remove it and its"):
+        open_store(disk)
+    for path in (DELETED, DELETED.with_name("deletedTopics.json.bak")):
+        disk.remove(path)
+    open_store(disk).close()
+
+
+def test_damage_of_the_backup_alone_changes_nothing() -> None:
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 6))
+    store.delete_topic("a")
+    store.close()
+    disk = without_checkpoint(disk)
+    disk.put(DELETED.with_name("deletedTopics.json.bak"), b"{not json")
+    store, events = open_with_events(disk)
+    assert queue_offsets(store) == {}
+    assert "file_unreadable" not in event_names(events)
 
 
 def test_deletion_is_kept_until_its_records_are_durably_removed() -> None:

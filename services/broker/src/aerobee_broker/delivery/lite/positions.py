@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
 from isal.isal_zlib import crc32
 
 from aerobee_broker.delivery.lite.lines import line
@@ -176,6 +177,22 @@ class LitePositions(ConsumerOffsets):
             if (its_parent, its_queue_id) == (parent, queue_id):
                 for code in set(table) - codes:
                     self.changes += table.remove(code)
+
+    def end_at(self, max_offset: Callable[[str, int], int], journal_end: int) -> None:
+        """Lower positions that are beyond the end of their queue, after `load_bytes`.
+
+        The file is newer than the log if only the log was restored from a backup. Such a position
+        would hide the next messages. `max_offset` returns the end of a queue of a parent.
+        """
+        lowered = 0
+        for (_, parent, queue_id), table in self._tables.items():
+            lowered += table.lower(0, max_offset(parent, queue_id))
+        if lowered:
+            structlog.get_logger().warning("lite_offsets_beyond_log", lite_topics=lowered)
+        is_newer = self.loaded_position > journal_end
+        if is_newer:  # later records get the numbers of those that the file covers
+            self.loaded_position = 0
+        self.changes += lowered + is_newer
 
     def _forget(self, keys: list[_Key]) -> None:
         for key in keys:

@@ -69,6 +69,7 @@ class LiteState(Component):
         self.leases.journal.restore()
         if not self.file.load(self.positions):
             self.positions.loaded_position = 0
+        self.positions.end_at(self.store.max_offset, self._journal_end())
         self._saved_position = self.positions.loaded_position
         known = min(self.table.loaded_position, self.positions.loaded_position)
         self.table.loaded_position = known

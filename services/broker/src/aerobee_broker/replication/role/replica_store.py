@@ -170,8 +170,10 @@ class ReplicaStore:
         for name in ("commitlog", "consumequeue", "index", "lite"):
             disk.remove_tree(path / name)
         config = path / "config"
-        derived = (path / "checkpoint", path / "liteOffsets", config / "liteLeases.json")
-        for file in (*derived, config / "deletedTopics.json"):
+        tables = [config / name for name in ("liteLeases.json", "deletedTopics.json")]
+        # A backup is loaded if its file is missing.
+        backups = [table.with_name(f"{table.name}.bak") for table in tables]
+        for file in (path / "checkpoint", path / "liteOffsets", *backups, *tables):
             if disk.exists(file):
                 disk.remove(file)
                 disk.sync_directory(file.parent)

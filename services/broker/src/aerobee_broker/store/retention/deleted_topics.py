@@ -1,7 +1,8 @@
 """The list of deleted topics, whose records below a physical offset are ignored.
 
 The records stay in the log until their files expire. Without this list, a rebuild would restore
-them. A topic that was created again would then have two messages with offset 0.
+them. A topic that was created again would then have two messages with offset 0, and the later one
+would count as damage. So there are two copies, and no start without one of them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_broker.errors import ConfigFileDamaged, is_unreadable
 from aerobee_wire.checked_json import decode, encode
+
+_ADVICE = (
+    "restore the file from a copy of the store; or remove it and its .bak, and messages of deleted "
+    "topics may return"
+)
 
 
 class DeletedTopics:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
+        self._backup = path.with_name(path.name + ".bak")
         self._disk = disk
         self.offsets: dict[str, int] = {}  # topic → physical offset
 
@@ -27,18 +35,36 @@ class DeletedTopics:
         return self.offsets.get(topic, 0)
 
     def load(self) -> bool:
-        """Load the file. Return False if it exists and cannot be parsed. Raises OSError."""
-        try:
-            found = decode(read_file(self._disk, self.path))
-            self.offsets = {str(topic): int(offset) for topic, offset in found.items()}
-        except FileNotFoundError:
-            return True
-        except (ValueError, TypeError):
-            return False
-        # The process may have been killed before the sync in `add`, and new appends rely on the
-        # list.
-        self._disk.sync_directory(self.path.parent)
-        return True
+        """Load the file, or its backup if the file is damaged.
+
+        Returns False if the backup was loaded. Raises ConfigFileDamaged if both are damaged, or
+        OSError.
+        """
+        problems = []
+        for path in (self.path, self._backup):
+            try:
+                found = decode(read_file(self._disk, path))
+                self.offsets = {str(topic): int(offset) for topic, offset in found.items()}
+            except FileNotFoundError:
+                if path == self.path:
+                    return True
+            except (ValueError, TypeError, AttributeError) as error:
+                problems.append(f"{path}: {error}")
+            except OSError as error:
+                if not is_unreadable(error):
+                    raise
+                problems.append(f"{path}: {error.strerror}")
+            else:
+                break
+        else:
+            raise ConfigFileDamaged(self.path, " and ".join(problems), _ADVICE)
+        if problems:
+            self._write(self.offsets)
+        else:
+            # The process may have been killed before the sync in `add`, and new appends rely on the
+            # list.
+            self._disk.sync_directory(self.path.parent)
+        return not problems
 
     def add(self, topic: str, physical_offset: int, log_start: int) -> None:
         """Add a deletion durably, and drop deletions whose records have all expired.
@@ -74,5 +100,7 @@ class DeletedTopics:
             self._write(dict(offsets))
 
     def _write(self, offsets: dict[str, int]) -> None:
-        replace_file(self._disk, self.path, encode(offsets))
+        data = encode(offsets)
+        replace_file(self._disk, self._backup, data)  # first: the file decides if it is not damaged
+        replace_file(self._disk, self.path, data)
         self.offsets = offsets  # only after the write: a failed write must not count
