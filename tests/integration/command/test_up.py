@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_cli.processes.on_demand import OnDemandConsole
+from aerobee_cli.processes.suite import OnDemandConsole
 from support.clock.polling import until, until_sync
 from support.processes.command import (
     COMMAND,

@@ -26,19 +26,15 @@ from aerobee_cli.commands import (
     cluster,
     config,
     context,
-    delayed,
-    diverged,
     dlq,
     group,
-    lease,
-    letter_jobs,
+    held,
     lite,
     message,
     proxy,
     quota,
     top,
     topic,
-    transaction,
     user,
 )
 from aerobee_cli.table import Column, Table, width_of
@@ -223,7 +219,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         ],
     ),
     "dlq-jobs-list": (
-        letter_jobs.JOB_COLUMNS,
+        dlq.JOB_COLUMNS,
         [
             {
                 "job_id": "1f0c9a2b7d3e",
@@ -551,7 +547,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         ],
     ),
     "lease-list": (
-        lease.LEASE_COLUMNS,
+        held.LEASE_COLUMNS,
         [
             {
                 "message_id": each["message_id"],
@@ -569,7 +565,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         ],
     ),
     "delayed-list": (
-        delayed.DELAYED_COLUMNS,
+        held.DELAYED_COLUMNS,
         [
             {
                 "due_timestamp_ms": STORED_MS,
@@ -584,7 +580,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         ],
     ),
     "transaction-list": (
-        transaction.TRANSACTION_COLUMNS,
+        held.TRANSACTION_COLUMNS,
         [
             {
                 "transaction_id": each["message_id"],
@@ -599,7 +595,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         ],
     ),
     "broker-diverged-list": (
-        diverged.FILE_COLUMNS,
+        broker.FILE_COLUMNS,
         [
             {
                 "replica_id": 2,
@@ -611,7 +607,7 @@ LISTINGS: dict[str, tuple[Sequence[Column], Sequence[dict[str, Any]]]] = {
         ],
     ),
     "broker-diverged-show": (
-        diverged.MESSAGE_COLUMNS,
+        broker.MESSAGE_COLUMNS,
         [{**each, "topic": "orders", "kind": "normal", "stored": False} for each in MESSAGES],
     ),
 }

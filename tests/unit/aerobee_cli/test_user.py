@@ -68,3 +68,35 @@ def test_generated_secret_is_printed_once(
     assert main(["user", "create", "billing", "--generate", "--json"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["secret_key"] == admin.secret and not printed.err
+
+
+# ---- test quota ----
+#
+# `aerobee quota`: it says where a quota counts. No network.
+
+
+class QuotaAdmin:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def set_quota(self, subject: str, **rates: Any) -> AccessChange:
+        return AccessChange(changed_at="10.0.0.8:9876", lacking={})
+
+
+@pytest.mark.parametrize(
+    ("subject", "warns"),
+    [("Client:*", True), ("Client:billing-1", True), ("User:billing", False), ("Address:*", False)],
+)
+def test_quota_of_a_client_says_that_brokers_do_not_count_its_sends(
+    subject: str,
+    warns: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: QuotaAdmin())
+    assert main(["quota", "set", subject, "--messages-in", "100"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"set the quota of {subject}\n"
+    assert ("not its sends" in printed.err) == warns and bool(printed.err) == warns

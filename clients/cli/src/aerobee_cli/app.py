@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -43,9 +44,9 @@ COMMANDS = {
     "message": ("message", "Single messages."),
     "dlq": ("dlq", "Dead letters of a consumer group."),
     "lite": ("lite", "Look at lite topics."),
-    "lease": ("lease", "Messages that a consumer received and did not settle yet."),
-    "delayed": ("delayed", "Messages that wait for their delivery time."),
-    "transaction": ("transaction", "Transactions that have not ended."),
+    "lease": ("held", "Messages that a consumer received and did not settle yet."),
+    "delayed": ("held", "Messages that wait for their delivery time."),
+    "transaction": ("held", "Transactions that have not ended."),
     "cluster": ("cluster", "Show the cluster."),
     "context": ("context", "Addresses and credentials of clusters, by name."),
     "certs": ("certs", "Certificates for TLS between services and clients."),
@@ -74,9 +75,38 @@ COMMANDS = {
 }
 
 
+HERE = Path(__file__).resolve().parent
+BUILT_FROM = HERE / "commit.txt"  # the build hook writes it, deploy/hatch_build.py
+IN_CHECKOUT = Path("clients/cli/src/aerobee_cli")
+
+
+def commit() -> str:
+    """Return the commit of this build, or "" if neither the build nor Git knows it.
+
+    A wheel has it in a file; a checkout asks Git.
+    """
+    if BUILT_FROM.exists():
+        return BUILT_FROM.read_text(encoding="utf-8")
+    root = HERE.parents[len(IN_CHECKOUT.parts) - 1]
+    # An installed package may lie below the checkout of another project.
+    if root / IN_CHECKOUT != HERE or not (root / ".git").exists():
+        return ""
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    except OSError:  # Git is not installed
+        return ""
+    return answer.stdout.strip()
+
+
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from aerobee_cli.commit import commit
         from aerobee_wire.version import VERSION
 
         found = commit()
@@ -162,12 +192,6 @@ app = Aerobee(
 def _load(name: str) -> click.Command:
     module, _ = COMMANDS[name]
     group: CommandGroup = import_module(f"aerobee_cli.commands.{module}").app
-    if name == "broker":
-        diverged: CommandGroup = import_module("aerobee_cli.commands.diverged").app
-        group.add_lazily("diverged", lambda: diverged, "Messages that replicas have cut off.")
-    if name == "dlq":
-        jobs: CommandGroup = import_module("aerobee_cli.commands.letter_jobs").app
-        group.add_lazily("jobs", lambda: jobs, "Jobs that send dead letters again or dismiss them.")
     if name in ("broker", "namesrv", "proxy"):
         config: CommandGroup = getattr(import_module("aerobee_cli.commands.config"), name)
         group.add_lazily("config", lambda: config, config.help or "")

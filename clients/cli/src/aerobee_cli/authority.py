@@ -13,7 +13,6 @@ RPCs its holder may call. The name of a broker's certificate is its brokerName.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import ipaddress
 import os
 import re
@@ -22,6 +21,7 @@ import socket
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from aerobee_cli.errors import CommandError
+from aerobee_cli.options import DEFAULT_CLUSTER
 from aerobee_wire.certificates import certificate_name
 from aerobee_wire.identity import (
     ADMIN,
@@ -47,7 +48,7 @@ SERVERS = (NAMESRV, BROKER, PROXY)  # roles with a port of their own
 AUTHORITY_DAYS = 3650
 DAYS = 90
 RENEW_DAYS = 30  # certificates that expire within these days are renewed
-CLOCK_SKEW = datetime.timedelta(days=1)
+CLOCK_SKEW = timedelta(days=1)
 CA = "ca"
 
 OTHERS = 0o077  # permission bits of group and others
@@ -116,7 +117,7 @@ class Authority:
             Default: `directory`.
     """
 
-    def __init__(self, directory: Path, now: datetime.datetime, at: Path | None = None) -> None:
+    def __init__(self, directory: Path, now: datetime, at: Path | None = None) -> None:
         self._directory = directory
         self._now = now
         self._at = at or directory.absolute()
@@ -316,7 +317,7 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(self._now - CLOCK_SKEW)
-            .not_valid_after(self._now + datetime.timedelta(days=days))
+            .not_valid_after(self._now + timedelta(days=days))
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
         )
 
@@ -344,7 +345,7 @@ class Authority:
             holder.name if holder else _common_name(certificate),
             holder.cluster if holder else _cluster_of(certificate),
             certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            left // datetime.timedelta(days=1),
+            left // timedelta(days=1),
             names,
         )
 
@@ -497,3 +498,29 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _public(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+# ---- closed ports ----
+#
+# Close the ports of local services with certificates that are made for them.
+
+
+def closed_ports(directory: Path, broker: str) -> list[str]:
+    """Return the settings of a suite with certificates in `directory`.
+
+    Certificates that are missing are made. `broker` is the brokerName. Raises CommandError.
+    """
+    Authority(directory, datetime.now(UTC)).keep(DEFAULT_CLUSTER, broker, default_hosts(), DAYS)
+    return [
+        f"{role}.{key}={value}"
+        for role in SERVERS
+        for key, value in settings_of(
+            directory, Identity(DEFAULT_CLUSTER, role, broker if role == BROKER else role)
+        ).items()
+    ]
+
+
+def variables_of_admin(directory: Path) -> dict[str, str]:
+    """Return the environment of clients with the certificate of the administrator."""
+    settings = settings_of(directory, Identity(DEFAULT_CLUSTER, ADMIN, ADMIN))
+    return {variable_of(key): value for key, value in settings.items()}

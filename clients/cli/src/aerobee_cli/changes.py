@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from aerobee_cli import output
 from aerobee_cli.errors import CommandError
 from aerobee_cli.options import end
-from aerobee_cli.output import Item
+from aerobee_cli.output import Item, unchanged
 from aerobee_cli.settings import Arguments
 from aerobee_cli.table import Column, Table
-from aerobee_cli.unanswered import unchanged
 from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
 

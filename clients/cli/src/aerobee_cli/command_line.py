@@ -271,6 +271,12 @@ class CommandGroup(OnceOptions, click.Group):
         """Add a command that `load` returns. `short_help` is one sentence."""
         self._entries[name] = Entry(load, short_help)
 
+    def add_group(self, name: str, *, help: str, short_help: str = "") -> CommandGroup:
+        """Add a group of commands, and return it. `help` is the default for `short_help`."""
+        group = CommandGroup(name, help=help)
+        self.add_lazily(name, lambda: group, short_help or help)
+        return group
+
     def list_commands(self, ctx: click.Context | None) -> list[str]:
         """Return the names of the commands in the order in which they were added."""
         return list(self._entries)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from aerobee_cli.bench import scratch
 from aerobee_cli.bench.load import HEAD, Latencies, Load, Outcome, Run
 from aerobee_wire.status import Code, MqError
 
@@ -157,3 +160,37 @@ def test_percentiles_are_at_most_a_hundredth_too_high() -> None:
         assert found is not None and exact <= found <= exact * 1.01
     latencies.add(0.0)
     assert latencies.percentile(0) is not None
+
+
+# ---- test scratch ----
+#
+# The topic of a benchmark is made where producers may send.
+
+
+class Admin:
+    """Two brokers, of which b drains."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    async def cluster(self) -> Any:
+        brokers = [SimpleNamespace(broker_name=name) for name in "ab"]
+        return SimpleNamespace(brokers=brokers, away=())
+
+    async def broker_status(self, broker: str) -> Any:
+        return SimpleNamespace(draining_since_ms=1 if broker == "b" else 0)
+
+    async def create_topic(self, topic: str, *, queues: int, broker: str) -> list[Any]:
+        self.made.append(broker)
+        return []
+
+    async def delete_topic(self, topic: str, *, silent: list[Any]) -> bool:
+        return True
+
+
+async def test_a_broker_that_drains_takes_no_part() -> None:
+    admin: Any = Admin()
+    of_run = scratch.new_scratch(0)
+    async with scratch.created(admin, of_run, 8):
+        assert (admin.made, of_run.brokers) == (["a"], ["a"])
+        assert "drains" in of_run.problems["b"]

@@ -11,13 +11,26 @@ import asyncio
 import math
 import os
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
 
+from aerobee_cli.bench.scratch import Scratch
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_client import (
+        AsyncAdminClient,
+        AsyncProducer,
+        AsyncPullConsumer,
+        AsyncSimpleConsumer,
+        MessageQueue,
+    )
+
 
 # The bounds of neighbouring buckets differ by 1 %, so a percentile is at most 1 % too high.
 STEP = math.log(1.01)
@@ -306,3 +319,156 @@ class Run:
             if self._loop.time() - newest_s > self._load.wait_s:
                 return
             await asyncio.sleep(LOOK_S)
+
+
+# ---- the check ----
+#
+# Send one message through each queue of each broker, and read it again.
+
+
+CHECK_S = 0.02  # between two reads of a message that is not visible yet
+
+
+@dataclass(slots=True)
+class QueueCheck:
+    """The result for one queue, or for a broker without the topic, whose `queue_id` is None.
+
+    The times are in milliseconds, and None if the step failed. `problem` is "" if both succeeded.
+    """
+
+    broker_name: str
+    queue_id: int | None
+    send_ms: float | None = None
+    receive_ms: float | None = None
+    problem: str = ""
+
+
+async def check(
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    scratch: Scratch,
+    queues: int,
+    timeout_s: float,
+) -> list[QueueCheck]:
+    """Check all queues at once. A send and a read may each take up to `timeout_s`."""
+    from aerobee_client import MessageQueue
+
+    found = [QueueCheck(name, None, problem=problem) for name, problem in scratch.problems.items()]
+    found += await asyncio.gather(
+        *(
+            _of_queue(admin, producer, MessageQueue(scratch.topic, broker, number), timeout_s)
+            for broker in scratch.brokers
+            for number in range(queues)
+        )
+    )
+    return sorted(found, key=lambda each: (each.broker_name, each.queue_id or 0))
+
+
+async def _of_queue(
+    admin: AsyncAdminClient, producer: AsyncProducer, queue: MessageQueue, timeout_s: float
+) -> QueueCheck:
+    from aerobee_client import Message
+
+    found = QueueCheck(queue.broker_name, queue.queue_id)
+    began_s = time.monotonic()
+    try:
+        sent = await producer.send(
+            Message(queue.topic, b"check"), queue=queue, timeout=timedelta(seconds=timeout_s)
+        )
+    except MqError as error:
+        found.problem = f"send: {error.message}"
+        return found
+    sent_s = time.monotonic()
+    found.send_ms = (sent_s - began_s) * 1_000
+    problem = f"the message is not readable after {timeout_s:g} s"
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    page = await admin.browse(*queue, sent.queue_offset)
+                    ids = [message.message_id for message in page.messages()]
+                except MqError as error:
+                    problem = error.message
+                else:
+                    if sent.message_id in ids:
+                        found.receive_ms = (time.monotonic() - sent_s) * 1_000
+                        return found
+                await asyncio.sleep(CHECK_S)
+    found.problem = f"receive: {problem}"
+    return found
+
+
+def failed(found: Sequence[QueueCheck]) -> list[QueueCheck]:
+    """Return the results with a problem."""
+    return [each for each in found if each.problem]
+
+
+# ---- clients ----
+#
+# Send and receive with the classic client: one producer, and one consumer for each group.
+
+
+PRODUCER_GROUP = "aerobee-bench"
+WAIT = timedelta(seconds=1)
+POLLED = 1_000  # messages of a poll
+LEASED = 32  # messages of a receive: a broker returns no more
+LEASING_RECEIVERS = 4  # receives of a group that wait at once
+
+
+class Pulling:
+    """The driver whose groups pull, as classic consumers do. Each group has one member."""
+
+    receivers = 1
+
+    def __init__(self, producer: AsyncProducer, queues: Sequence[MessageQueue]) -> None:
+        self._producer = producer
+        self._queues = queues
+        self._consumers: dict[str, AsyncPullConsumer] = {}
+
+    async def join(self, scratch: Scratch, namesrv: str, stack: AsyncExitStack) -> None:
+        """Start the consumers, which `stack` closes. Raises MqError."""
+        from aerobee_client import AsyncPullConsumer, ConsumeFromWhere
+
+        for group in scratch.groups:
+            consumer = AsyncPullConsumer(
+                group, namesrv=namesrv, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+            )
+            await consumer.subscribe(scratch.topic)
+            self._consumers[group] = await stack.enter_async_context(consumer)
+
+    async def send(self, lane: int, body: bytes) -> None:
+        from aerobee_client import Message
+
+        queue = self._queues[lane % len(self._queues)]
+        await self._producer.send(Message(queue.topic, body), queue=queue)
+
+    async def receive(self, group: str) -> Sequence[bytes]:
+        return [message.body for message in await self._consumers[group].poll(POLLED, WAIT)]
+
+
+class Leasing(Pulling):
+    """The driver whose groups lease messages, as the official SDKs do."""
+
+    receivers = LEASING_RECEIVERS
+
+    def __init__(self, producer: AsyncProducer, queues: Sequence[MessageQueue]) -> None:
+        super().__init__(producer, queues)
+        self._lessees: dict[str, AsyncSimpleConsumer] = {}
+
+    async def join(self, scratch: Scratch, namesrv: str, stack: AsyncExitStack) -> None:
+        """Start the consumers, which `stack` closes. Raises MqError."""
+        from aerobee_client import AsyncSimpleConsumer, ConsumeFromWhere
+
+        for group in scratch.groups:
+            consumer = AsyncSimpleConsumer(
+                group, namesrv=namesrv, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+            )
+            await consumer.subscribe(scratch.topic)
+            self._lessees[group] = await stack.enter_async_context(consumer)
+
+    async def receive(self, group: str) -> Sequence[bytes]:
+        consumer = self._lessees[group]
+        messages = await consumer.receive(LEASED, wait=WAIT)
+        bodies = [message.body for message in messages]
+        await consumer.ack(messages)
+        return bodies

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from aerobee_cli import output
-from aerobee_cli.bench.check import check, failed
-from aerobee_cli.bench.load import HEAD, Load, Outcome, Run
+from aerobee_cli.bench.load import HEAD, Load, Outcome, Run, check, failed
 from aerobee_cli.bench.scratch import PREFIX, Scratch, created, delete, leftovers, new_scratch
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import FAILED, INTERRUPTED, CommandError
@@ -31,8 +30,7 @@ from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import parse_duration
 
 if TYPE_CHECKING:
-    from aerobee_cli.bench.check import QueueCheck
-    from aerobee_cli.bench.load import Latencies
+    from aerobee_cli.bench.load import Latencies, QueueCheck
 
 app = CommandGroup()
 
@@ -203,7 +201,7 @@ def _left(scratch: Scratch) -> list[str]:
 async def _run(
     namesrv: str, load: Load, scratch: Scratch, queues: int, progress: Progress, *, lease: bool
 ) -> Outcome:
-    from aerobee_cli.bench.clients import PRODUCER_GROUP, Leasing, Pulling
+    from aerobee_cli.bench.load import PRODUCER_GROUP, Leasing, Pulling
     from aerobee_client import AsyncAdminClient, AsyncProducer, MessageQueue
 
     run: Run | None = None
@@ -325,7 +323,7 @@ def _check(namesrv: str, queues: int, timeout_s: float, *, json: bool) -> None:
 async def _try_queues(
     namesrv: str, scratch: Scratch, queues: int, timeout_s: float
 ) -> list[QueueCheck]:
-    from aerobee_cli.bench.clients import PRODUCER_GROUP
+    from aerobee_cli.bench.load import PRODUCER_GROUP
     from aerobee_client import AsyncAdminClient, AsyncProducer
 
     async with AsyncAdminClient(namesrv) as admin, created(admin, scratch, queues):

@@ -10,7 +10,7 @@ from aerobee_cli.options import (
     ListingOptions,
     end,
 )
-from aerobee_cli.unanswered import unanswered_of
+from aerobee_cli.output import unanswered_of
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient

@@ -32,11 +32,10 @@ from aerobee_cli.options import (
     end,
     operator,
 )
-from aerobee_cli.output import Item, items_of
+from aerobee_cli.output import Item, items_of, unchanged
 from aerobee_cli.settings import LiteModel, Order
 from aerobee_cli.table import Column, Table, number
 from aerobee_cli.times import format_ms
-from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Annotated
 from aerobee_cli import changes, manifest, output, settings
 from aerobee_cli.command_line import Argument, CommandGroup
 from aerobee_cli.options import ClusterOptions, DryRun, NamesrvOptions, end
+from aerobee_cli.output import unchanged
 from aerobee_cli.settings import Arguments
-from aerobee_cli.unanswered import unchanged
 from aerobee_wire.status import MqError
 
 HEAD = "# Topics and groups, written by aerobee export. Create or update them: aerobee apply FILE\n"

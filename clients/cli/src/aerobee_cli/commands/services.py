@@ -138,7 +138,7 @@ def up(
 
 def _closed_ports(data: Path, sets: Sequence[str]) -> list[str]:
     """Return the settings for certificates under `data`, which are made if they are missing."""
-    from aerobee_cli.closed_ports import closed_ports
+    from aerobee_cli.authority import closed_ports
 
     directory = data / "secure"
     settings = closed_ports(directory, _broker_name(sets))

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from aerobee_cli import output
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.options import ClusterOptions, end
-from aerobee_cli.output import Item
+from aerobee_cli.output import Item, unanswered_of
 from aerobee_cli.table import Column, Table
-from aerobee_cli.unanswered import unanswered_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

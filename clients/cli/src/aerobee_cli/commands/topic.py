@@ -23,10 +23,9 @@ from aerobee_cli.options import (
     confirm,
     end,
 )
-from aerobee_cli.output import Item, items_of
+from aerobee_cli.output import Item, items_of, unchanged
 from aerobee_cli.settings import MessageType, Permission
 from aerobee_cli.table import Column, Table, number
-from aerobee_cli.unanswered import unchanged
 from aerobee_wire.route import READ, WRITE
 from aerobee_wire.status import MqError
 

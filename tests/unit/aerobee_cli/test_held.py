@@ -8,7 +8,7 @@ from typing import Any, Self
 import click
 import pytest
 
-from aerobee_cli.commands import transaction
+from aerobee_cli.commands import held
 from aerobee_cli.options import ClusterOptions
 from aerobee_client.admin.waiting import OpenTransaction, Waiting
 from aerobee_wire.status import Code
@@ -66,7 +66,7 @@ def end(
 
 def test_a_transaction_that_no_list_has_room_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Admin(*(f"T{n}" for n in range(MOST + 1)))
-    end(admin, transaction.commit, f"T{MOST}", monkeypatch)
+    end(admin, held.commit, f"T{MOST}", monkeypatch)
     assert admin.ended == {f"T{MOST}": True}
 
 
@@ -76,13 +76,13 @@ def test_an_id_that_no_transaction_has_ends_none(
 ) -> None:
     admin = Admin("T0")
     with raises_code(Code.INVALID_TRANSACTION_ID):
-        end(admin, transaction.rollback, name, monkeypatch)
+        end(admin, held.rollback, name, monkeypatch)
     assert admin.ended == {}
 
 
 @pytest.mark.parametrize(
     ("command", "outcome"),
-    [(transaction.commit, "committed"), (transaction.rollback, "rolled back")],
+    [(held.commit, "committed"), (held.rollback, "rolled back")],
 )
 def test_the_ended_transaction_is_printed_as_json(
     command: Any, outcome: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
