@@ -38,7 +38,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("module", "reported"),
     [
-        ("grpc", "MissingPackageError: the Python of this task, "),
+        ("google", "MissingPackageError: the Python of this task, "),
         ("numpy", "MissingPackageError: the Python of this task, "),
         ("pyarrow", "No module named 'pyarrow'"),  # Spark's own need, before ours
     ],
@@ -53,6 +53,6 @@ def test_the_package_is_named(
     assert submitted.wait() == 1
     log = submitted.log.read_text()
     assert reported in log, log
-    assert {"grpc": "grpcio"}.get(module, module) in log.partition(reported)[2].splitlines()[
+    assert {"google": "protobuf"}.get(module, module) in log.partition(reported)[2].splitlines()[
         0
     ] + reported

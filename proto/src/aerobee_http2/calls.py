@@ -22,8 +22,11 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # Bytes of a stream that the server may send before the call takes them.
 STREAM_WINDOW = 4 * 1024 * 1024
 
+SMALL_BYTES = 1024  # of a piece of a message
 PREFIX = Struct(">BI")  # of a message: whether it is compressed, and its length in bytes
 assert PREFIX.size == 5
+
+CALL_ENDED = "the server has ended the call"  # of a later write
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 
@@ -77,6 +80,10 @@ def deadline_passed() -> CallFailed:
     return CallFailed("DEADLINE_EXCEEDED", "the deadline of the call has passed")
 
 
+def given_up() -> CallFailed:
+    return CallFailed("CANCELLED", "the caller gave up")
+
+
 def failure_of_reset(code: int) -> CallFailed:
     return CallFailed(
         _OF_RESET.get(code, "INTERNAL"),
@@ -126,6 +133,8 @@ class Carrier(Protocol):
 
     def give_credit(self, call: Call) -> None: ...
 
+    def send_more(self, call: Call) -> None: ...
+
 
 class Call:
     """One call on a stream. A subclass receives the messages and the end.
@@ -136,10 +145,13 @@ class Call:
         send_window: Bytes that the server still accepts of the request.
         receive_window: Bytes that the server may still send.
         unsent: The rest of the request, without copies; empty if everything was sent.
+        more_follows: Whether the request may continue after `unsent`.
     """
 
+    more_follows: bool = False
+
     __slots__ = (
-        "_arrived", "_has_headers", "_loop", "_timer", "_uncredited", "connection",
+        "_has_headers", "_loop", "_missing", "_pieces", "_timer", "_uncredited", "connection",
         "receive_window", "send_window", "stream", "unsent",
     )  # fmt: skip
 
@@ -152,7 +164,9 @@ class Call:
         self.unsent: tuple[memoryview, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._has_headers = False
-        self._arrived: bytearray | None = None  # a part of a message
+        # Of a message that has not arrived whole; the beginning of its prefix while `_missing` < 0.
+        self._pieces: list[bytes] | None = None
+        self._missing = -1  # bytes of this message
         self._uncredited = 0  # bytes for which the server has not got credit again
 
     def expire_at(self, deadline_s: float) -> None:
@@ -209,25 +223,35 @@ class Call:
         """Take a part of the response. Raises CallFailed if it is not a sequence of messages."""
         if not self._has_headers:
             raise CallFailed("INTERNAL", "the response has data before its headers")
-        arrived = self._arrived
-        if arrived is None:
-            size = len(data)
-            if size >= PREFIX.size and size == PREFIX.size + _length(data):  # nearly every response
-                self.message(data[PREFIX.size :])
-                return
-            arrived = self._arrived = bytearray()
-        arrived += data
-        at, size = 0, len(arrived)
-        with memoryview(arrived) as view:
-            while size - at >= PREFIX.size:
-                end = at + PREFIX.size + _length(view, at)
-                if end > size:
-                    break
-                self.message(bytes(view[at + PREFIX.size : end]))
-                at = end
-        del arrived[:at]
-        if not arrived:
-            self._arrived = None
+        at, size = 0, len(data)
+        pieces = self._pieces
+        if pieces is None and size >= PREFIX.size and size == PREFIX.size + _length(data):
+            self.message(data[PREFIX.size :])  # nearly every response
+            return
+        while at < size:
+            if pieces is None and size - at >= PREFIX.size:
+                end = at + PREFIX.size + _length(data, at)
+                if end <= size:
+                    self.message(data[at + PREFIX.size : end])
+                    at = end
+                    continue
+            if pieces is None or self._missing < 0:
+                begun = b"" if pieces is None else pieces[0]
+                prefix = begun + data[at : at + PREFIX.size - len(begun)]
+                at += len(prefix) - len(begun)
+                pieces, self._missing = [prefix], -1
+                if len(prefix) == PREFIX.size:
+                    pieces, self._missing = [], _length(prefix)
+            if self._missing >= 0:
+                part = data[at : at + self._missing]
+                at += len(part)
+                self._missing -= len(part)
+                if self._missing:
+                    append_piece(pieces, part)
+                else:
+                    self.message(b"".join((*pieces, part)) if pieces else part)
+                    pieces = None
+        self._pieces = pieces
 
     def headers(self, fields: Fields) -> None:
         """Take headers that do not end the call. Raises CallFailed."""
@@ -244,7 +268,7 @@ class Call:
     def trailers(self, fields: Fields) -> None:
         """Take the headers that end the call."""
         failure = failure_of(fields)
-        if failure is None and self._arrived is not None:
+        if failure is None and self._pieces is not None:
             failure = CallFailed("INTERNAL", "the last message of the response is incomplete")
         self.end(failure)
 
@@ -259,7 +283,7 @@ class Call:
             self._timer.cancel()
             self._timer = None
         self.unsent = ()
-        self._arrived = None
+        self._pieces = None
 
     def _expire(self) -> None:
         self.abandon(deadline_passed())
@@ -348,7 +372,84 @@ class StreamingCall(Call):
             self._reader.set_result(None)
 
 
-def _length(data: bytes | memoryview, at: int = 0) -> int:
+class Exchange(StreamingCall):
+    """A call with streams in both directions. One task may read while another one writes.
+
+    The call ends when a read or write is cancelled.
+    """
+
+    __slots__ = ("_writer", "more_follows")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.more_follows = True
+        self._writer: asyncio.Future[None] | None = None
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, and return when the windows and the socket have accepted all of it.
+
+        Raises CallFailed if the call has ended.
+        """
+        self._check()
+        prefix = PREFIX.pack(0, len(message))
+        parts: tuple[memoryview, ...] = memoryview(prefix), memoryview(message)
+        if len(message) < frames.DEFAULT_FRAME_BYTES:  # one frame, for a copy of up to 16 KiB
+            parts = (memoryview(prefix + message),)
+        self.unsent = parts
+        if self.connection is not None:
+            self.connection.send_more(self)
+        if not self.unsent:
+            return
+        self._writer = self._loop.create_future()
+        try:
+            await self._writer
+        except asyncio.CancelledError:
+            self.abandon(given_up())
+            raise
+        if self._has_ended:
+            self._check()
+
+    def done_writing(self) -> None:
+        """End the stream of requests. Do nothing if the call has ended."""
+        if self.more_follows and not self._has_ended:
+            self.more_follows = False
+            if self.connection is not None and not self.unsent:
+                self.connection.send_more(self)
+
+    async def read(self) -> bytes | None:
+        try:
+            return await super().read()
+        except asyncio.CancelledError:
+            self.abandon(given_up())
+            raise
+
+    def sent(self, size: int) -> None:
+        super().sent(size)
+        if not self.unsent:
+            self._resume_writer()
+
+    def end(self, failure: CallFailed | None) -> None:
+        super().end(failure)
+        self._resume_writer()
+
+    def _check(self) -> None:
+        if self._has_ended:
+            raise self._failure or CallFailed("UNAVAILABLE", CALL_ENDED)
+
+    def _resume_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+
+def append_piece(pieces: list[bytes], part: bytes) -> None:
+    """Add a part of a message. Two small pieces become one, so that few objects are in memory."""
+    if pieces and len(part) < SMALL_BYTES and len(pieces[-1]) < SMALL_BYTES:
+        pieces[-1] += part
+    elif part:
+        pieces.append(part)
+
+
+def _length(data: bytes, at: int = 0) -> int:
     """Return the length of the message whose prefix is at `at`. Raises CallFailed."""
     compressed, length = PREFIX.unpack_from(data, at)
     if compressed:

@@ -8,17 +8,21 @@ import math
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 from aerobee_http2 import hpack
 from aerobee_http2.calls import (
     Call,
     CallFailed,
+    Exchange,
     StreamingCall,
     UnaryCall,
     deadline_passed,
+    given_up,
 )
-from aerobee_http2.connection import NOT_HTTP2, SOCKET_CLOSED, Connection, Times
+from aerobee_http2.connection import SOCKET_CLOSED, Connection, Times
+from aerobee_http2.framing import NOT_HTTP2
 from aerobee_wire.backoff import Backoff
 
 # The values of names that end with "-bin" are bytes.
@@ -92,7 +96,7 @@ class Channel:
                 if pause_s is None:
                     raise
             except asyncio.CancelledError:
-                call.abandon(_given_up())
+                call.abandon(given_up())
                 raise
             await asyncio.sleep(pause_s)
 
@@ -119,15 +123,30 @@ class Channel:
                     raise
             finally:
                 if not call.has_ended:
-                    call.abandon(_given_up())
+                    call.abandon(given_up())
             await asyncio.sleep(pause_s)
 
-    async def close(self, grace_s: float | None) -> None:
+    @asynccontextmanager
+    async def exchange(self, path: str, metadata: Metadata = ()) -> AsyncIterator[Exchange]:
+        """Start a call with streams in both directions, which ends with the `async with` block.
+
+        The call is not repeated, because its messages are not kept. Raises CallFailed.
+        """
+        call = Exchange(self._loop)
+        await self._begin(call, path, None, math.inf, metadata)
+        try:
+            yield call
+        finally:
+            if not call.has_ended:
+                call.abandon(given_up())
+
+    async def close(self, grace_s: float | None, details: str = CLOSED) -> None:
         """Accept no new calls, and close the connections.
 
-        Calls in flight continue for up to `grace_s`. Then they fail with CANCELLED.
+        Calls in flight continue for up to `grace_s`. Then they fail with CANCELLED and `details`,
+        as later calls do.
         """
-        self._closed = CallFailed("CANCELLED", CLOSED)
+        self._closed = CallFailed("CANCELLED", details)
         try:
             if self._connecting is not None:
                 self._connecting.cancel()
@@ -149,7 +168,12 @@ class Channel:
     # ---- calls ----
 
     async def _begin(
-        self, call: Call, path: str, request: bytes, deadline_s: float, metadata: Metadata
+        self,
+        call: Call,
+        path: str,
+        request: bytes | None,
+        deadline_s: float,
+        metadata: Metadata,
     ) -> None:
         """Send a call on a connection. Raises CallFailed without one at the deadline."""
         connection = self._connection
@@ -276,10 +300,6 @@ def _text(value: str | bytes) -> str:
 def _again(failure: CallFailed) -> CallFailed:
     """Return a failure as another object, because each raise adds to the traceback of one."""
     return CallFailed(failure.status, failure.details)
-
-
-def _given_up() -> CallFailed:
-    return CallFailed("CANCELLED", "the caller gave up")
 
 
 def _cause(error: BaseException) -> str:

@@ -25,16 +25,14 @@ from aerobee_http2.calls import (
 )
 from aerobee_http2.frames import (
     ACK,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     HEAD,
-    HEAD_BYTES,
     HEADERS,
-    PADDED,
     ProtocolError,
 )
+from aerobee_http2.framing import MAX_BLOCK_BYTES, NOT_HTTP2, FrameReader
 from aerobee_http2.hpack import MalformedBlock, decode
 
 
@@ -51,15 +49,12 @@ class Times:
     silence_s: float = 2.0
     keepalive_s: float = 30.0
     ping_timeout_s: float = 10.0
+    pings_idle: bool = True  # whether a server without calls gets pings after `keepalive_s`
 
 
 # A server may send frames of data of this size; it sends fewer of them.
 FRAME_BYTES = 1024 * 1024
-# A frame of another kind is in memory as a whole. This is the default of HTTP/2 for all frames.
-CONTROL_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
 CONNECTION_WINDOW = 64 * 1024 * 1024
-MAX_BLOCK_BYTES = 64 * 1024
-MAX_CONTINUATIONS = 64
 # Bytes that wait for a server which sends frames that need answers, and does not read them.
 MAX_REPLY_BYTES = 1024 * 1024
 WRITE_BYTES = 256 * 1024  # of data in one write
@@ -76,16 +71,16 @@ OPENING = b"".join((
     frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW),
 ))  # fmt: skip
 
-NOT_HTTP2 = "it does not use HTTP/2"
 SOCKET_CLOSED = "Socket closed"  # by the server; `tls_cause` knows this text of gRPC's
 
 
-class Connection(asyncio.Protocol):
+class Connection(FrameReader):
     """A connection to one server. Use it on one event loop.
 
     The server gets a ping after a silence of `times.keepalive_s`, or of `times.silence_s` if a call
-    began in it. Then it has `times.ping_timeout_s` to send something. `on_closed` is called once,
-    after the last call has ended.
+    began in it. Without calls, it gets one only if `times.pings_idle`. Then it has
+    `times.ping_timeout_s` to send something. `on_closed` is called once, after the last call has
+    ended.
 
     Attributes:
         opened: A future that is done when the server has sent its settings, or has failed.
@@ -98,6 +93,7 @@ class Connection(asyncio.Protocol):
         times: Times,
         on_closed: Callable[[Connection], None],
     ) -> None:
+        super().__init__(FRAME_BYTES)
         self._loop = loop
         self._times = times
         self._on_closed = on_closed
@@ -110,7 +106,7 @@ class Connection(asyncio.Protocol):
         # calls
         self._calls: dict[int, Call] = {}
         # With block and request, in their order: the server or the socket takes no more calls.
-        self._waiting: OrderedDict[Call, tuple[bytes, bytes]] = OrderedDict()
+        self._waiting: OrderedDict[Call, tuple[bytes, bytes | None]] = OrderedDict()
         self._blocked: dict[Call, None] = {}  # with data to send and no window, in their order
         self._next_stream = 1
         # what the server has set
@@ -121,11 +117,6 @@ class Connection(asyncio.Protocol):
         self._send_window = frames.DEFAULT_WINDOW
         self._is_paused = False  # the socket does not take more at present
         # receiving
-        self._rest = bytearray()  # an incomplete frame
-        self._data_left = 0  # bytes of the present DATA frame that have not arrived
-        self._data_stream = self._data_flags = 0
-        self._block: bytearray | None = None  # of headers that are continued
-        self._block_stream = self._block_flags = self._continuations = 0
         self._receive_window = CONNECTION_WINDOW
         # pings
         self._heard_at = 0.0
@@ -136,10 +127,11 @@ class Connection(asyncio.Protocol):
 
     # ---- calls ----
 
-    def begin(self, call: Call, block: bytes, request: bytes) -> None:
+    def begin(self, call: Call, block: bytes, request: bytes | None) -> None:
         """Send a call, or queue it while the server accepts no more calls.
 
-        `block` contains the encoded headers.
+        `block` contains the encoded headers. The request is None if the call writes it later, as
+        a stream of messages.
         """
         call.carried_by(self)
         if len(self._calls) >= self._max_calls or self._is_paused or self._waiting:
@@ -158,6 +150,15 @@ class Connection(asyncio.Protocol):
         if credit := call.take_credit():
             self._write(frames.window_update(call.stream, credit))
 
+    def send_more(self, call: Call) -> None:
+        """Send what a call has written, and the end of its request if no more follows."""
+        if not call.stream:  # the call waits for its stream
+            return
+        if call.unsent:
+            self._send_data(call)
+        elif not call.more_follows:
+            self._write(frames.frame(DATA, END_STREAM, call.stream))
+
     @property
     def is_idle(self) -> bool:
         return not self._calls and not self._waiting
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol):
         if self.is_idle and self.opened.done() and self._closed_because is None:
             self.close(CallFailed("UNAVAILABLE", "the connection is closed"))
 
-    def _send(self, call: Call, block: bytes, request: bytes) -> None:
+    def _send(self, call: Call, block: bytes, request: bytes | None) -> None:
         stream = self._next_stream
         self._next_stream = stream + 2
         if self._next_stream > frames.MAX_STREAM:
@@ -184,6 +185,11 @@ class Connection(asyncio.Protocol):
             if self._silence is None:
                 self._silence = self._loop.call_later(self._times.silence_s, self._check_silence)
         window = self._initial_window
+        if request is None:
+            call.opened(stream, window, call.unsent)
+            self._write(frames.headers(stream, block, self._frame_bytes))
+            self.send_more(call)
+            return
         size = len(request) + PREFIX.size
         prefix = PREFIX.pack(0, len(request))
         if (
@@ -214,7 +220,7 @@ class Connection(asyncio.Protocol):
                 size = min(len(first), self._frame_bytes, window, budget)
                 if size <= 0:
                     break
-                is_last = size == len(first) and len(call.unsent) == 1
+                is_last = size == len(first) and len(call.unsent) == 1 and not call.more_follows
                 head = HEAD.pack(size << 8 | DATA, END_STREAM if is_last else 0, call.stream)
                 pieces += (head, first[:size])
                 call.sent(size)
@@ -272,7 +278,7 @@ class Connection(asyncio.Protocol):
         self._end(CallFailed("UNAVAILABLE", self._farewell or _reason(error)))
 
     def data_received(self, data: bytes) -> None:
-        if self._closed_because is not None:
+        if self.is_closed:
             return
         self._heard_at = self._loop.time()
         self._asked_at = math.inf
@@ -285,59 +291,9 @@ class Connection(asyncio.Protocol):
 
     # ---- receiving ----
 
-    def _receive(self, data: bytes) -> None:
-        if self._data_left:
-            taken = data[: self._data_left]
-            self._data_left -= len(taken)
-            is_whole = self._data_left == 0
-            self._receive_data(self._data_stream, self._data_flags, taken, len(taken), is_whole)
-            if len(taken) == len(data):
-                return
-            data = data[len(taken) :]
-        if self._rest:
-            self._rest += data
-            data = bytes(self._rest)
-            self._rest.clear()
-        at, end = 0, len(data)
-        while end - at >= HEAD_BYTES:
-            word, flags, stream = HEAD.unpack_from(data, at)
-            size, kind, stream = word >> 8, word & 0xFF, stream & frames.MAX_STREAM
-            start = at + HEAD_BYTES
-            if not self.opened.done():
-                self._check_opening(kind, flags, size)
-            self._check_head(kind, flags, stream, size)
-            at = start + size
-            if kind == DATA and not flags & PADDED:
-                if at > end:
-                    self._data_left = at - end
-                    self._data_stream, self._data_flags = stream, flags
-                    self._receive_data(stream, flags, data[start:], end - start, is_whole=False)
-                    return
-                self._receive_data(stream, flags, data[start:at], size, is_whole=True)
-            elif at > end:
-                self._rest += data[start - HEAD_BYTES :]
-                return
-            else:
-                self._receive_frame(kind, flags, stream, data[start:at])
-            if self._closed_because is not None:
-                return
-        if at < end:
-            self._rest += data[at:]
-
-    def _check_opening(self, kind: int, flags: int, size: int) -> None:
-        if kind != frames.SETTINGS or flags & ACK or size > CONTROL_FRAME_BYTES:
-            raise ProtocolError(NOT_HTTP2)
-
-    def _check_head(self, kind: int, flags: int, stream: int, size: int) -> None:
-        if size > FRAME_BYTES or (size > CONTROL_FRAME_BYTES and kind not in (DATA, HEADERS)):
-            raise ProtocolError("a frame is too large", frames.FRAME_SIZE_ERROR)
-        if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
-            raise ProtocolError("the headers of a call are interrupted")
-        if kind in (DATA, HEADERS, frames.RST_STREAM):
-            if not stream & 1 or stream >= self._next_stream:
-                raise ProtocolError(f"the stream {stream} does not exist")
-            if kind == HEADERS and size > MAX_BLOCK_BYTES:
-                raise ProtocolError("the headers of a call are too large", frames.ENHANCE_YOUR_CALM)
+    def _check_stream(self, kind: int, stream: int) -> None:
+        if not stream & 1 or stream >= self._next_stream:
+            raise ProtocolError(f"the stream {stream} does not exist")
 
     def _receive_data(
         self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
@@ -364,31 +320,6 @@ class Connection(asyncio.Protocol):
         if call.receive_window <= STREAM_WINDOW // 2:
             self.give_credit(call)
 
-    def _receive_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == HEADERS:
-            payload = frames.unpadded(kind, flags, payload)
-            if flags & END_HEADERS:
-                self._receive_headers(stream, flags, payload)
-            else:
-                self._block = bytearray(payload)
-                self._block_stream, self._block_flags, self._continuations = stream, flags, 0
-        elif kind == DATA:  # with padding, which counts in the windows
-            bare = frames.unpadded(kind, flags, payload)
-            self._receive_data(stream, flags, bare, len(payload), is_whole=True)
-        elif (receive := _CONTROL.get(kind)) is not None:
-            receive(self, flags, stream, payload)
-
-    def _receive_continuation(self, flags: int, _stream: int, payload: bytes) -> None:
-        if self._block is None:
-            raise ProtocolError("there are no headers to continue")
-        self._block += payload
-        self._continuations += 1
-        if len(self._block) > MAX_BLOCK_BYTES or self._continuations > MAX_CONTINUATIONS:
-            raise ProtocolError("the headers of a call are too large", frames.ENHANCE_YOUR_CALM)
-        if flags & END_HEADERS:
-            block, self._block = bytes(self._block), None
-            self._receive_headers(self._block_stream, self._block_flags, block)
-
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
         fields = decode(block)
         call = self._calls.get(stream)
@@ -396,7 +327,7 @@ class Connection(asyncio.Protocol):
             return
         if flags & END_STREAM:
             del self._calls[stream]
-            if call.unsent:  # the server needs no more of the request
+            if call.unsent or call.more_follows:  # the server needs no more of the request
                 self._write(frames.reset(stream, frames.NO_ERROR))
             self._finished(call)
             call.trailers(fields)
@@ -405,6 +336,10 @@ class Connection(asyncio.Protocol):
             call.headers(fields)
         except CallFailed as failure:
             call.abandon(failure)
+
+    def _receive_control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if (receive := _CONTROL.get(kind)) is not None:
+            receive(self, flags, stream, payload)
 
     def _receive_settings(self, flags: int, stream: int, payload: bytes) -> None:
         if stream:
@@ -499,7 +434,8 @@ class Connection(asyncio.Protocol):
     def _check_keepalive(self) -> None:
         due_s = self._heard_at + self._times.keepalive_s - self._loop.time()
         if due_s <= 0:
-            self._ping()
+            if self._calls or self._times.pings_idle:
+                self._ping()
             due_s = self._times.keepalive_s
         self._keepalive = self._loop.call_later(due_s, self._check_keepalive)
 
@@ -530,6 +466,7 @@ class Connection(asyncio.Protocol):
         if self._closed_because is not None:
             return
         self._closed_because = failure
+        self.is_closed = True
         self.accepts = False
         self._write = _discard
         for timer in (self._silence, self._keepalive, self._answer):
@@ -538,8 +475,7 @@ class Connection(asyncio.Protocol):
         calls, self._calls = self._calls, {}
         waiting, self._waiting = self._waiting, OrderedDict()
         self._blocked.clear()
-        self._rest.clear()
-        self._block = None
+        self._forget()
         for call in calls.values():
             call.carried_by(None)
             call.end(failure)
@@ -553,7 +489,6 @@ class Connection(asyncio.Protocol):
 
 
 _CONTROL: dict[int, Callable[[Connection, int, int, bytes], None]] = {
-    CONTINUATION: Connection._receive_continuation,
     frames.SETTINGS: Connection._receive_settings,
     frames.WINDOW_UPDATE: Connection._receive_window_update,
     frames.RST_STREAM: Connection._receive_reset,

@@ -26,6 +26,8 @@ CONTROL_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
 MAX_BLOCK_BYTES = 64 * 1024
 MAX_CONTINUATIONS = 64
 
+NOT_HTTP2 = "it does not use HTTP/2"
+
 
 class FrameReader(asyncio.Protocol):
     """Read the frames of a connection. A subclass handles them.
@@ -108,14 +110,14 @@ class FrameReader(asyncio.Protocol):
             self._rest += data[at:]
 
     def _check_head(self, kind: int, flags: int, stream: int, size: int) -> None:
+        if not self._has_settings:
+            if kind != frames.SETTINGS or flags & ACK or size > CONTROL_FRAME_BYTES:
+                raise ProtocolError(NOT_HTTP2)
+            self._has_settings = True
         if size > CONTROL_FRAME_BYTES and (
             size > self._data_frame_bytes or kind not in (DATA, HEADERS)
         ):
             raise ProtocolError("a frame is too large", frames.FRAME_SIZE_ERROR)
-        if not self._has_settings:
-            if kind != frames.SETTINGS or flags & ACK:
-                raise ProtocolError("the first frame has no settings")
-            self._has_settings = True
         if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
             raise ProtocolError("the headers of a call are interrupted")
         if kind in (DATA, HEADERS, frames.RST_STREAM):

@@ -157,7 +157,7 @@ class Decoder:
         decoded.
         """
         fields: list[tuple[str, str]] = []
-        at, end, size = 0, len(block), 0
+        at, end, size, resized = 0, len(block), 0, 0
         list_bytes = self._list_bytes
         try:
             while at < end:
@@ -166,8 +166,11 @@ class Decoder:
                     index, at = _read_integer(block, at, 7)
                     field = self._entry(index)
                 elif first & 0xE0 == 0x20:
-                    if size:
-                        raise MalformedBlock("the size of the dynamic table changes too late")
+                    resized += 1
+                    if size or resized > 2:
+                        raise MalformedBlock(
+                            "the size of the dynamic table changes too late, or too often"
+                        )
                     limit, at = _read_integer(block, at, 5)
                     self._resize(limit)
                     continue

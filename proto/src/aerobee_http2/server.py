@@ -2,7 +2,7 @@
 
 It accepts no sockets and has no timers: a listener calls `check`. A peer that violates the protocol
 or one of the limits loses the connection. What a peer can make the server store is bounded: by the
-windows of its streams, by MAX_BLOCK_BYTES for headers, and by MAX_REPLY_BYTES for answers to its
+windows of its streams, by MAX_BLOCK_BYTES for headers, and by MAX_UNSENT_BYTES for answers to its
 frames. Everything that one turn of the event loop sends leaves in one write.
 """
 
@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from aerobee_http2 import frames
 from aerobee_http2.calls import PREFIX
 from aerobee_http2.frames import ACK, DATA, END_HEADERS, END_STREAM, HEAD, HEADERS, ProtocolError
-from aerobee_http2.framing import MAX_BLOCK_BYTES, FrameReader
+from aerobee_http2.framing import MAX_BLOCK_BYTES, NOT_HTTP2, FrameReader
 from aerobee_http2.hpack import Decoder, HeadersTooLarge, MalformedBlock
 from aerobee_http2.request_head import OPENING, MalformedHead, RequestHead, http_error, trailers
 from aerobee_http2.server_stream import ServerStream
@@ -26,15 +27,19 @@ from aerobee_http2.server_stream import ServerStream
 FRAME_BYTES = 256 * 1024
 CONNECTION_WINDOW = 16 * 1024 * 1024
 HEADER_TABLE_BYTES = 4_096  # the default of HTTP/2
-# Bytes that wait for a peer which sends frames that need answers, and does not read them.
-MAX_REPLY_BYTES = 1024 * 1024
+# Bytes that wait for a peer which does not read. The server reads no more of its frames until it
+# does, because most of them have answers.
+MAX_UNSENT_BYTES = 1024 * 1024
 WRITE_BYTES = 256 * 1024  # of data in one write, and of one stream before the next one
 WRITES_A_TURN = 4
 # Resets of running calls in a burst, and how many of them are forgotten each second. A client that
 # gives up many long polls resets each of them once.
 MAX_RESETS, RESETS_A_S = 20_000, 200.0
+# Settings that change the windows of all running calls.
+MAX_CHANGES, CHANGES_A_S = 100, 10.0
 CLOSE_S = 5.0  # for a peer to read what was written before its connection was closed
-_HEADS = 64  # that are remembered: a client repeats the headers of its calls
+# Heads that are remembered, and the largest block of one: calls of a client have the same headers.
+_HEADS, _HEAD_BYTES = 64, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,25 @@ class ServerLimits:
 Accept = Callable[["ServerConnection", RequestHead], ServerStream | bytes | None]
 # Run an action at the end of the present turn of the event loop.
 AtEndOfTurn = Callable[[Callable[[], None]], object]
+
+
+class _Bucket:
+    """Count events that a peer may cause `most` times in a burst, and `rate` times each second."""
+
+    __slots__ = ("_at_s", "_count", "_most", "_problem", "_rate")
+
+    def __init__(self, most: int, rate: float, problem: str) -> None:
+        self._most = most
+        self._rate = rate
+        self._problem = problem
+        self._count = self._at_s = 0.0
+
+    def count(self, now_s: float) -> None:
+        """Count an event. Raises ProtocolError if there were too many."""
+        self._count = max(0.0, self._count - (now_s - self._at_s) * self._rate) + 1
+        self._at_s = now_s
+        if self._count > self._most:
+            raise ProtocolError(self._problem, frames.ENHANCE_YOUR_CALM)
 
 
 class ServerConnection(FrameReader):
@@ -106,7 +130,8 @@ class ServerConnection(FrameReader):
         self._decoder = Decoder(HEADER_TABLE_BYTES, limits.header_list_bytes)
         self._heads: dict[bytes, RequestHead] = {}  # by their blocks, of this version of the table
         self._heads_version = 0
-        self._resets, self._resets_at_s = 0.0, 0.0
+        self._resets = _Bucket(MAX_RESETS, RESETS_A_S, "too many calls were reset")
+        self._changes = _Bucket(MAX_CHANGES, CHANGES_A_S, "the windows change too often")
         # what the peer has set
         self._initial_window = frames.DEFAULT_WINDOW
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
@@ -117,6 +142,7 @@ class ServerConnection(FrameReader):
         self._ready: dict[ServerStream, None] = {}  # with data to send, in their order
         self._send_window = frames.DEFAULT_WINDOW
         self._is_paused = True  # the socket does not take more at present
+        self._reads = True  # the peer reads the answers to what it has sent
         # receiving
         self._receive_window = CONNECTION_WINDOW
         # times
@@ -127,6 +153,7 @@ class ServerConnection(FrameReader):
         self._strikes = 0
         # the end
         self._is_draining = False
+        self._drained_at_s = math.inf  # when it began
         self._closed_at_s = math.inf
 
     # ---- asyncio.Protocol ----
@@ -158,12 +185,18 @@ class ServerConnection(FrameReader):
             self._violated(str(error), error.code)
         except MalformedBlock as error:
             self._violated(str(error), frames.COMPRESSION_ERROR)
+        if self._is_paused and not self.is_closed and self._unsent_bytes > MAX_UNSENT_BYTES:
+            self._reads = False
+            self.transport.pause_reading()
 
     def pause_writing(self) -> None:
         self._is_paused = True
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        if not self._reads and not self.is_closed:
+            self._reads = True
+            self.transport.resume_reading()
         if self._ready:
             self._schedule()
 
@@ -190,6 +223,7 @@ class ServerConnection(FrameReader):
         """
         if not self._is_draining:
             self._is_draining = True
+            self._drained_at_s = self._now_s()
             self._put(
                 frames.goaway(frames.MAX_STREAM, frames.NO_ERROR)
                 + frames.frame(frames.PING, 0, 0, _DRAIN_PING)
@@ -210,20 +244,26 @@ class ServerConnection(FrameReader):
             if now_s >= self._silent_at_s:
                 self.abort()
             return self._silent_at_s
+        if self._is_draining and self.accepts:  # the peer has not answered yet
+            due_s = self._drained_at_s + self._limits.ping_timeout_s
+            if now_s < due_s:
+                return due_s
+            self._refuse_calls()
+        return self._check_silence(now_s)
+
+    def _check_silence(self, now_s: float) -> float:
         limits = self._limits
-        if self._pinged_at_s != math.inf:
-            if self._heard_at_s > self._pinged_at_s:
-                self._pinged_at_s = math.inf
-            elif now_s >= self._pinged_at_s + limits.ping_timeout_s:
-                self.abort()
-                return math.inf
-            else:
-                return self._pinged_at_s + limits.ping_timeout_s
-        if now_s >= self._heard_at_s + limits.keepalive_s:
+        if self._heard_at_s > self._pinged_at_s:
+            self._pinged_at_s = math.inf
+        if self._pinged_at_s == math.inf:
+            due_s = self._heard_at_s + limits.keepalive_s
+            if now_s < due_s:
+                return due_s
             self._pinged_at_s = now_s
             self._put(frames.frame(frames.PING, 0, 0, bytes(8)))
-            return now_s + limits.ping_timeout_s
-        return self._heard_at_s + limits.keepalive_s
+        elif now_s >= self._pinged_at_s + limits.ping_timeout_s:
+            self.abort()
+        return self._pinged_at_s + limits.ping_timeout_s
 
     # ---- sending (the carrier of streams) ----
 
@@ -273,11 +313,12 @@ class ServerConnection(FrameReader):
             self._put(frames.window_update(stream.stream, more))
 
     def _reset(self, stream: ServerStream, code: int) -> None:
-        """End a stream without a status."""
+        """End a stream without a status. Raises ProtocolError."""
         if self._streams.pop(stream.stream, None) is not None:
             self._ready.pop(stream, None)
             self._put(frames.reset(stream.stream, code))
             stream.finished(was_cancelled=True)
+            self._resets.count(self._heard_at_s)  # the peer has caused it
             self._check_drained()
 
     def _send_data(self, stream: ServerStream) -> None:
@@ -336,6 +377,7 @@ class ServerConnection(FrameReader):
 
     def _put(self, data: bytes) -> None:
         self._out.append(data)
+        self._out_bytes += len(data)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -365,14 +407,9 @@ class ServerConnection(FrameReader):
             out, self._out, self._out_bytes = self._out, [], 0
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def _reply(self, frame: bytes) -> None:
-        self._put(frame)
-        waiting = len(self._out) * len(frame)
-        if waiting > MAX_REPLY_BYTES or (
-            self._is_paused and self.transport.get_write_buffer_size() + waiting > MAX_REPLY_BYTES
-        ):
-            problem = "it does not read the answers to its frames"
-            raise ProtocolError(problem, frames.ENHANCE_YOUR_CALM)
+    @property
+    def _unsent_bytes(self) -> int:
+        return self.transport.get_write_buffer_size() + self._out_bytes
 
     # ---- receiving ----
 
@@ -380,7 +417,7 @@ class ServerConnection(FrameReader):
         """Return what follows the preface. Raises ProtocolError."""
         size = min(len(data), len(self._preface_left))
         if data[:size] != self._preface_left[:size]:
-            raise ProtocolError("it does not use HTTP/2")
+            raise ProtocolError(NOT_HTTP2)
         self._preface_left = self._preface_left[size:]
         return data[size:]
 
@@ -409,7 +446,8 @@ class ServerConnection(FrameReader):
 
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
         if (found := self._streams.get(stream)) is not None:
-            self._decoder.decode(block)  # trailers of a request, which gRPC does not use
+            with suppress(HeadersTooLarge):  # trailers of a request, which gRPC does not use
+                self._decoder.decode(block)
             if not flags & END_STREAM or found.is_half_closed:
                 raise ProtocolError("the headers of a call follow its headers")
             found.half_closed()
@@ -464,15 +502,17 @@ class ServerConnection(FrameReader):
     def _head(self, block: bytes) -> RequestHead:
         """Return the head in a block. Raises MalformedHead or HeadersTooLarge."""
         heads, decoder = self._heads, self._decoder
-        if (head := heads.get(block)) is not None:
+        version = decoder.version
+        if version != self._heads_version:  # the blocks mean something else now
+            heads.clear()
+            self._heads_version = version
+        elif (head := heads.get(block)) is not None:
             return head
         head = RequestHead(decoder.decode(block))
-        if decoder.version != self._heads_version or len(heads) >= _HEADS:
-            heads.clear()
-            if decoder.version != self._heads_version:  # the block means something else from now on
-                self._heads_version = decoder.version
-                return head
-        heads[block] = head
+        if len(block) <= _HEAD_BYTES and version == decoder.version:
+            if len(heads) >= _HEADS:
+                heads.clear()
+            heads[block] = head
         return head
 
     def _receive_control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -483,24 +523,28 @@ class ServerConnection(FrameReader):
         if stream:
             raise ProtocolError("a SETTINGS frame belongs to the connection")
         if flags & ACK:
+            if payload:
+                raise ProtocolError("a SETTINGS frame has a wrong size", frames.FRAME_SIZE_ERROR)
             return
         values = frames.read_settings(payload, by_server=False)
         self._frame_bytes = min(values.get(frames.MAX_FRAME_SIZE, self._frame_bytes), WRITE_BYTES)
         if frames.INITIAL_WINDOW_SIZE in values:
             more = values[frames.INITIAL_WINDOW_SIZE] - self._initial_window
-            self._initial_window += more
-            for stream_ in tuple(self._streams.values()):
-                self._widen(stream_, more)
-        self._reply(frames.frame(frames.SETTINGS, ACK, 0))
+            if more:
+                self._initial_window += more
+                self._changes.count(self._heard_at_s)
+                for each in tuple(self._streams.values()):
+                    self._widen(each, more)
+        self._put(frames.frame(frames.SETTINGS, ACK, 0))
 
-    def _receive_ping(self, flags: int, _stream: int, payload: bytes) -> None:
+    def _receive_ping(self, flags: int, stream: int, payload: bytes) -> None:
+        if stream:
+            raise ProtocolError("a PING frame belongs to the connection")
         if len(payload) != 8:
             raise ProtocolError("a PING frame has a wrong size", frames.FRAME_SIZE_ERROR)
         if flags & ACK:
-            if self._is_draining and payload == _DRAIN_PING and self.accepts:
-                self.accepts = False
-                self._put(frames.goaway(self._last_stream, frames.NO_ERROR))
-                self._check_drained()
+            if self._is_draining and payload == _DRAIN_PING:
+                self._refuse_calls()
             return
         now_s = self._heard_at_s
         if now_s < self._peer_pinged_at_s + self._limits.ping_interval_s:
@@ -508,19 +552,15 @@ class ServerConnection(FrameReader):
             if self._strikes > self._limits.ping_strikes:
                 raise ProtocolError("too_many_pings", frames.ENHANCE_YOUR_CALM)
         self._peer_pinged_at_s = now_s
-        self._reply(frames.frame(frames.PING, ACK, 0, payload))
+        self._put(frames.frame(frames.PING, ACK, 0, payload))
 
     def _receive_reset(self, _flags: int, stream: int, payload: bytes) -> None:
         frames.number_in(payload)
         if (found := self._streams.pop(stream, None)) is None:
             return
         self._ready.pop(found, None)
-        now_s = self._heard_at_s
-        forgotten = (now_s - self._resets_at_s) * RESETS_A_S
-        self._resets, self._resets_at_s = max(0.0, self._resets - forgotten) + 1, now_s
         found.finished(was_cancelled=True)
-        if self._resets > MAX_RESETS:
-            raise ProtocolError("too many calls were reset", frames.ENHANCE_YOUR_CALM)
+        self._resets.count(self._heard_at_s)
         if self._is_draining:
             self._check_drained()
 
@@ -548,8 +588,10 @@ class ServerConnection(FrameReader):
             self._ready[stream] = None
             self._schedule()
 
-    def _receive_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
+    def _receive_goaway(self, _flags: int, stream: int, payload: bytes) -> None:
         """Accept a notice that the peer begins no more calls. It closes the connection itself."""
+        if stream:
+            raise ProtocolError("a GOAWAY frame belongs to the connection")
         if len(payload) < 8:
             raise ProtocolError("a GOAWAY frame has a wrong size", frames.FRAME_SIZE_ERROR)
 
@@ -557,6 +599,13 @@ class ServerConnection(FrameReader):
         raise ProtocolError("a client sends no pushes")
 
     # ---- the end ----
+
+    def _refuse_calls(self) -> None:
+        """Let no more calls begin on a connection that drains."""
+        if self.accepts:
+            self.accepts = False
+            self._put(frames.goaway(self._last_stream, frames.NO_ERROR))
+            self._check_drained()
 
     def _check_drained(self) -> None:
         if self._is_draining and not self.accepts and not self._streams and not self.is_closed:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Protocol
 
 from aerobee_http2 import frames
-from aerobee_http2.calls import PREFIX
+from aerobee_http2.calls import PREFIX, append_piece
 from aerobee_http2.request_head import ENCODINGS, OK, RequestHead, trailers
 
 _GZIP_WINDOW, _ZLIB_WINDOW = 31, 15  # zlib's numbers for the formats of "gzip" and "deflate"
@@ -117,7 +117,7 @@ class ServerStream:
             raise frames.ProtocolError(problem, frames.FLOW_CONTROL_ERROR)
         if not data or self.is_over or self.ending is not None:  # the server needs no more of it
             return
-        self._chunks.append(data)
+        append_piece(self._chunks, data)
         self._buffered += len(data)
         if self._length < 0 or self._wants:
             self._take()

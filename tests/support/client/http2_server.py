@@ -29,6 +29,13 @@ class FakeTransport(asyncio.Transport):
         self.written = bytearray()
         self.unread = 0  # bytes that the server does not read
         self.closed = ""
+        self.reads = True
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -50,10 +57,12 @@ class FakeTransport(asyncio.Transport):
 class FakeServer:
     """A connection that is open, unless `opens` is false, and what the client has written."""
 
-    def __init__(self, *settings: tuple[int, int], opens: bool = True) -> None:
+    def __init__(
+        self, *settings: tuple[int, int], opens: bool = True, times: Times | None = None
+    ) -> None:
         self.transport = FakeTransport()
         self.ended: list[Connection] = []
-        self.client = Connection(asyncio.get_running_loop(), Times(), self.ended.append)
+        self.client = Connection(asyncio.get_running_loop(), times or Times(), self.ended.append)
         self.client.connection_made(self.transport)
         self.opening = bytes(self.transport.written)
         self.transport.written.clear()

@@ -317,6 +317,46 @@ async def test_the_windows_of_a_large_response_are_renewed() -> None:
     assert call.outcome.result() == body
 
 
+SIZES = st.sampled_from([0, 1, 4, 5, 100, 1_023, 1_024, 3_000])
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, max_size=12), st.lists(st.integers(1, 2_000), min_size=1, max_size=12))
+def test_messages_of_a_stream_arrive_whole_in_any_pieces(sizes: list[int], cuts: list[int]) -> None:
+    async def run() -> None:
+        server = FakeServer()
+        call = streaming(server)
+        server.send(headers(1))
+        bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+        whole = b"".join(map(message, bodies))
+        at, cut = 0, 0
+        while at < len(whole):
+            size = cuts[cut % len(cuts)]
+            server.send(data(1, whole[at : at + size]))
+            at, cut = at + size, cut + 1
+        server.send(trailers(1))
+        got = [await call.read() for _ in bodies]
+        assert got == bodies
+        assert await call.read() is None
+
+    asyncio.run(run())
+
+
+async def test_many_small_pieces_of_a_message_are_few_objects() -> None:
+    server = FakeServer()
+    call = streaming(server)
+    server.send(headers(1), data(1, PREFIX.pack(0, 1_000_000)))
+    tracemalloc.start()
+    try:
+        for _ in range(200):
+            server.send(data(1, b"ab") * 500)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 2 * 200_000
+    assert not call.has_ended
+
+
 async def test_an_unread_stream_gets_no_credit() -> None:
     server = FakeServer()
     call = streaming(server)

@@ -18,7 +18,7 @@ def test_the_data_source_is_loaded_from_the_zip_alone(tmp_path: Path) -> None:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import aerobee_spark.source, aerobee_spark.stream.reader, aerobee_spark.reading.planning\n"
         "import aerobee_spark.reading.columns, aerobee_client.producer, pyspark_aerobee\n"
-        "from aerobee.broker.v1 import message_pb2_grpc\n"
+        "from aerobee.broker.v1 import message_pb2\n"
         "for name in ('aerobee_spark', 'aerobee_client', 'aerobee_cluster', 'aerobee_wire'):\n"
         "    print(sys.modules[name].__file__)\n"
     )

@@ -1,8 +1,7 @@
 """Read and write RocketMQ topics with Spark, and report dead letters.
 
 The data source is `format("rocketmq")`. This module imports almost nothing at once, because Spark
-loads the package in short-lived planner processes. Besides, grpc must not be loaded before Spark's
-daemon has forked its workers.
+loads the package in short-lived planner processes.
 """
 
 from __future__ import annotations

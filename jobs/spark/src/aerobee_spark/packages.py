@@ -20,7 +20,6 @@ from aerobee_spark.errors import MissingPackageError
 
 # module → package
 NEEDED = {
-    "grpc": "grpcio",
     "google.protobuf": "protobuf",
     "pyarrow": "pyarrow",
     "numpy": "numpy",
@@ -66,14 +65,15 @@ def leave_out_imports() -> None:
 
 
 def _is_there(module: str) -> bool:
-    """Return whether a module is installed.
+    """Return whether a module is installed. A folder without an `__init__.py` does not count.
 
-    The module is not imported, because grpc must not be imported before a read or write needs it.
+    The module is not imported, because a check must not cost the time of an import.
     """
     try:
-        return find_spec(module) is not None
+        spec = find_spec(module)
     except ModuleNotFoundError:  # the parent package is missing
         return False
+    return spec is not None and spec.origin is not None
 
 
 @functools.cache

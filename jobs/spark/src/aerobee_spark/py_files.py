@@ -3,7 +3,7 @@
     python -m aerobee_spark.py_files aerobee.zip
 
 The zip contains only the packages of this project, which are pure Python. Install the other
-packages (grpcio, pyarrow, numpy and so on) for the Python of the workers, because Python cannot
+packages (protobuf, pyarrow, numpy and so on) for the Python of the workers, because Python cannot
 load shared libraries from a zip.
 """
 
@@ -20,6 +20,7 @@ PACKAGES = (
     "pyspark_aerobee",
     "aerobee_client",
     "aerobee_cluster",
+    "aerobee_http2",
     "aerobee_wire",
     "aerobee",
 )

@@ -1,8 +1,8 @@
 """Implement the data source `format("rocketmq")`: reads by queue offset, and writes.
 
 `spark.read` and `spark.readStream` read; `df.write` and `df.writeStream` send. Spark loads this
-module in planner processes and on workers. It must not import grpc or pyarrow at its top: grpc must
-not be loaded before a worker is forked.
+module in planner processes and on workers. It must not import the client or pyarrow at its top,
+because planner processes live for a moment and need neither.
 
 `reading/options.py` and `writing/options.py` define the options. `reading/schema.py` and
 `writing/message_columns.py` define the columns. Streams are read by `stream/reader.py`, and

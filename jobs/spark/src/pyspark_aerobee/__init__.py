@@ -1,7 +1,7 @@
 """Expose the data source to Spark, which searches packages named `pyspark_*` for `DefaultSource`.
 
-This package must not import grpc or pyarrow, which may be missing. If one `pyspark_*` package fails
-to import, Spark skips every data source.
+This package must not import pyarrow or protobuf, which may be missing. If one `pyspark_*` package
+fails to import, Spark skips every data source.
 
 Example:
     A user does not import this package. Once the package is installed, the format is

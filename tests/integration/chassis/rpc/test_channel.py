@@ -20,7 +20,7 @@ from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_chassis.rpc.transport import SERVER_OPTIONS, CallFailed, Channel
+from aerobee_chassis.rpc.transport import SERVER_OPTIONS, CallFailed, Channel, ChannelOptions
 from support.chassis import descriptors
 from support.clock.polling import until
 
@@ -127,7 +127,7 @@ async def served(handlers: Handlers, grace_s: float) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def channel(served: Server) -> AsyncIterator[Channel]:
-    channel = open_channel(served.address, ())
+    channel = open_channel(served.address)
     yield channel
     await channel.close()
 
@@ -190,7 +190,7 @@ async def test_a_stream_that_is_left_is_cancelled(channel: Channel, handlers: Ha
 
 
 async def test_closing_a_channel_ends_its_streams(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address, ())
+    channel = open_channel(served.address)
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     waiting = asyncio.ensure_future(anext(letters))
@@ -227,15 +227,26 @@ async def test_bytes_that_are_no_message_are_refused_as_such(channel: Channel) -
     assert caught.value.status == "INVALID_ARGUMENT"
 
 
-async def test_a_message_over_the_limit_is_refused(channel: Channel) -> None:
+async def test_a_message_over_the_limit_is_refused(served: Server) -> None:
+    channel = open_channel(served.address, ChannelOptions(max_request_bytes=2 * MAX_MESSAGE_BYTES))
     with pytest.raises(CallFailed) as caught:
         await channel.unary(SAY, b"\0" * (MAX_MESSAGE_BYTES + 1), 20)
     assert caught.value.status == "RESOURCE_EXHAUSTED"
+    await channel.close()
+
+
+async def test_a_request_over_the_limit_of_its_channel_is_not_sent(channel: Channel) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await channel.unary(SAY, b"\0" * (MAX_MESSAGE_BYTES + 1), 20)
+    assert caught.value.status == "RESOURCE_EXHAUSTED"
+    with pytest.raises(CallFailed) as caught:
+        await anext(channel.stream("/test.Words/Spell", b"\0" * (MAX_MESSAGE_BYTES + 1)))
+    assert caught.value.status == "RESOURCE_EXHAUSTED"
+    assert channel.is_idle
 
 
 async def test_a_large_message_comes_whole(served: Server) -> None:
-    limit = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),)
-    channel = open_channel(served.address, limit)
+    channel = open_channel(served.address)
     text = "x" * 8_000_000
     assert await say(channel, text) == text.upper()
     await channel.close()
@@ -301,7 +312,7 @@ async def test_a_stream_goes_on_when_an_idle_loop_becomes_busy(
 async def test_a_channel_with_a_silent_stream_closes_when_an_idle_loop_becomes_busy(
     served: Server, iterations: int
 ) -> None:
-    channel = open_channel(served.address, ())
+    channel = open_channel(served.address)
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     await asyncio.sleep(0.12)
@@ -316,7 +327,7 @@ async def test_a_busy_loop_takes_the_events_of_a_silent_stream_itself(
     channel: Channel, handlers: Handlers
 ) -> None:
     if not isinstance(channel, CompletionQueueChannel):
-        pytest.skip("grpc.aio has a thread for the events")
+        pytest.skip("other event loops have no thread for the events")
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     await asyncio.sleep(0.12)
@@ -346,7 +357,7 @@ async def test_a_caller_that_is_cancelled_cancels_its_call(
 
 
 async def test_nobody_at_the_address_is_unavailable() -> None:
-    channel = open_channel("127.0.0.1:1", ())
+    channel = open_channel("127.0.0.1:1")
     with pytest.raises(CallFailed) as caught:
         await say(channel, "hello")
     assert caught.value.status == "UNAVAILABLE"
@@ -354,7 +365,7 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
 
 
 async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address, ())
+    channel = open_channel(served.address)
     waiting = [asyncio.create_task(say(channel, "wait")) for _ in range(3)]
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     await channel.close()
@@ -363,7 +374,7 @@ async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handle
 
 
 async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address, ())
+    channel = open_channel(served.address)
     waiting = asyncio.create_task(say(channel, "wait"))
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     closing = asyncio.create_task(channel.close())
@@ -389,7 +400,7 @@ async def test_a_stop_waits_for_calls_and_refuses_new_ones(
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     stopping = asyncio.create_task(served.stop())
     await asyncio.sleep(0)
-    late = open_channel(served.address, ())
+    late = open_channel(served.address)
     with pytest.raises(CallFailed) as caught:
         await say(late, "hello")
     assert caught.value.status in ("UNAVAILABLE", "CANCELLED")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import socket
 import ssl
@@ -17,7 +18,6 @@ from aerobee_cli.output import counted
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
-    import grpc
     from aerobee_foreign.apache.rocketmq.v2.service_pb2 import QueryRouteResponse
 
     from aerobee_client import Credentials, Tls
@@ -73,19 +73,14 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
     TLS and the user who signs are those of the environment. Raises CommandError if the proxy does
     not answer or refuses the calls.
     """
-    import grpc
     from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
-    from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-    from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
     from aerobee_client import Credentials, Tls
+    from aerobee_http2.tls import client_context
+    from aerobee_wire.certificates import Pem
 
     tls, credentials = Tls.from_environment(), Credentials.from_environment()
     host, _, port = address.rpartition(":")
-    endpoints = d.Endpoints(
-        scheme=d.AddressScheme.DOMAIN_NAME,
-        addresses=[d.Address(host=host.strip("[]"), port=int(port))],
-    )
     found, targets = Diagnosis(), set[tuple[str, int]]()
     name = ""
     if tls is not None and (problem := _other_name(host.strip("[]"), int(port), tls)):
@@ -98,31 +93,20 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
                 "give `aerobee certs` the --hosts under which clients connect to proxies",
             )
         )
-    with _channel(address, tls, name) as channel:
-        stub = service_pb2_grpc.MessagingServiceStub(channel)
-        for topic in topics:
-            request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=endpoints)
-            metadata = _metadata(credentials)
-            try:
-                answer = stub.QueryRoute(request, metadata=metadata, timeout=TIMEOUT_S)
-            except grpc.RpcError as error:
-                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                    raise CommandError(
-                        f"{address} is not the port of a proxy for SDKs, which is 8081 by default, "
-                        "nor a name server"
-                    ) from None
-                raise CommandError(f"no proxy answers at {address}: {error.details()}") from None
-            if answer.status.code == d.Code.UNAUTHORIZED:
-                advice = "" if credentials else ": give --access-key, or a --context with a user"
-                raise CommandError(
-                    f"the proxy at {address} refuses this call ({answer.status.message}){advice}"
-                )
-            found.findings += _of_answer(topic, answer)
-            targets |= {
-                (each.host, each.port)
-                for queue in answer.message_queues
-                for each in queue.broker.endpoints.addresses
-            }
+    context = None if tls is None else client_context(Pem(Path(tls.ca).read_bytes(), b"", b""))
+    answers = asyncio.run(_answers(address, context, name, credentials, topics))
+    for topic, answer in zip(topics, answers, strict=True):
+        if answer.status.code == d.Code.UNAUTHORIZED:
+            advice = "" if credentials else ": give --access-key, or a --context with a user"
+            raise CommandError(
+                f"the proxy at {address} refuses this call ({answer.status.message}){advice}"
+            )
+        found.findings += _of_answer(topic, answer)
+        targets |= {
+            (each.host, each.port)
+            for queue in answer.message_queues
+            for each in queue.broker.endpoints.addresses
+        }
     found.looked_at += [
         counted(len(topics), "topic"),
         f"addresses that clients get: {len(targets)}",
@@ -162,20 +146,50 @@ def _other_name(host: str, port: int, tls: Tls) -> str:
     return ""
 
 
-def _channel(address: str, tls: Tls | None, name: str) -> grpc.Channel:
-    """Return a channel as an SDK opens it: without a certificate of the client.
+async def _answers(
+    address: str,
+    tls: ssl.SSLContext | None,
+    name: str,
+    credentials: Credentials | None,
+    topics: Sequence[str],
+) -> list[QueryRouteResponse]:
+    """Request the route of each topic as an SDK does: without a certificate of the client.
 
-    `name` is the name that the certificate of the proxy must have in place of its host.
+    `name` is the name that the certificate of the proxy must have in place of its host. Raises
+    CommandError if the proxy does not answer.
     """
-    import grpc
+    from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
+    from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
-    options: list[tuple[str, object]] = [("grpc.enable_http_proxy", 0)]
-    if tls is None:
-        return grpc.insecure_channel(address, options)
-    if name:
-        options.append(("grpc.ssl_target_name_override", name))
-    roots = grpc.ssl_channel_credentials(Path(tls.ca).read_bytes())
-    return grpc.secure_channel(address, roots, options)
+    from aerobee_http2.calls import CallFailed
+    from aerobee_http2.channel import Channel
+    from aerobee_wire.rpcs import rpc
+
+    query = rpc(s.QueryRouteRequest, s.QueryRouteResponse)
+    host, _, port = address.rpartition(":")
+    endpoints = d.Endpoints(
+        scheme=d.AddressScheme.DOMAIN_NAME,
+        addresses=[d.Address(host=host.strip("[]"), port=int(port))],
+    )
+    channel = Channel(address, tls, name)
+    answers = []
+    try:
+        for topic in topics:
+            request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=endpoints)
+            answer = await channel.unary(
+                query.path, request.SerializeToString(), TIMEOUT_S, _metadata(credentials)
+            )
+            answers.append(s.QueryRouteResponse.FromString(answer))
+    except CallFailed as failure:
+        if failure.status == "UNIMPLEMENTED":
+            raise CommandError(
+                f"{address} is not the port of a proxy for SDKs, which is 8081 by default, nor a "
+                "name server"
+            ) from None
+        raise CommandError(f"no proxy answers at {address}: {failure.details}") from None
+    finally:
+        await channel.close(None)
+    return answers
 
 
 def _metadata(credentials: Credentials | None) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,6 @@
 """Call servers over gRPC with deadlines, and convert failures to MqError.
 
-This module neither retries nor chooses an address. `http2` makes the calls; only
-`testing/container.py` uses grpc.
+This module neither retries nor chooses an address. `aerobee_http2` makes the calls.
 """
 
 from __future__ import annotations
@@ -221,7 +220,7 @@ IDENTIFY_S = 2.0
 
 
 class GrpcTransport:
-    """Implements `Transport` with `http2`. Use and close it on one event loop.
+    """Implements `Transport` with `aerobee_http2`. Use and close it on one event loop.
 
     Calls raise BrokerUnreachable, RequestTimeout, or the refusal of the server.
     """

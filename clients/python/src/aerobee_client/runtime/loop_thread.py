@@ -12,18 +12,14 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from contextvars import Context
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar
 
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import MqError, illegal_operation
 
 log = logging.getLogger(__name__)
 
-GRPC_MODULE = "grpc._cython.cygrpc"  # the module of the callbacks that grpc.aio passes to a loop
-
 R = TypeVar("R")
-Ts = TypeVarTuple("Ts")
 
 
 class ThreadCall(Generic[R]):
@@ -95,26 +91,6 @@ def _has_result(task: asyncio.Task[Any]) -> bool:
     return not task.cancelled() and task.exception() is None
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that ignores reports of gRPC about cancelled calls after its close.
-
-    gRPC reports cancelled calls by such callbacks. Without this class, they raise a RuntimeError in
-    the loop of another client, which logs the error.
-    """
-
-    def call_soon_threadsafe(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        try:
-            return super().call_soon_threadsafe(callback, *args, context=context)
-        except RuntimeError:
-            if callback.__module__ != GRPC_MODULE:
-                raise
-            dropped = asyncio.Handle(callback, args, self, context)
-            dropped.cancel()
-            return dropped
-
-
 class LoopThread:
     """An event loop in a daemon thread, which does not keep the program alive.
 
@@ -134,7 +110,7 @@ class LoopThread:
         with self._lock:
             if self._loop is not None:
                 return
-            self._loop = _Loop()
+            self._loop = asyncio.SelectorEventLoop()
             self._thread = threading.Thread(
                 target=self._run, args=(self._loop,), name=self._name, daemon=True
             )

@@ -12,10 +12,11 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-import grpc
-
+from aerobee_client.runtime.loop_thread import LoopThread
 from aerobee_client.testing.rocketmq import RocketMq
 from aerobee_client.testing.suite_process import unless_given
+from aerobee_http2.calls import CallFailed
+from aerobee_http2.channel import Channel
 from aerobee_wire.status import Code, MqError, invalid_parameter
 
 try:
@@ -112,27 +113,32 @@ class RocketMqContainer(DockerContainer):
 
     def _until_serving(self) -> None:
         end = time.monotonic() + READY_TIMEOUT_S
-        for address in (self.namesrv, self.broker, self.proxy):
-            while not _serves(address):
-                if time.monotonic() >= end:
-                    logs = b"".join(self.get_logs()).decode("utf-8", "replace")
-                    raise MqError(
-                        Code.SERVICE_NOT_AVAILABLE,
-                        f"{address} does not serve after {READY_TIMEOUT_S:g} s:\n{logs[-4_000:]}",
-                    )
-                time.sleep(POLL_S)
-
-
-def _serves(address: str) -> bool:
-    """Return whether the server at `address` reports SERVING by grpc.health.v1."""
-    with grpc.insecure_channel(address) as channel:
-        check = channel.unary_unary(
-            HEALTH_CHECK, request_serializer=None, response_deserializer=None
-        )
+        loop = LoopThread("a check of containers")
+        loop.start()
         try:
-            return bool(check(b"", timeout=CALL_TIMEOUT_S) == SERVING)
-        except grpc.RpcError:
-            return False
+            for address in (self.namesrv, self.broker, self.proxy):
+                while not loop.run(serves(address)):
+                    if time.monotonic() >= end:
+                        logs = b"".join(self.get_logs()).decode("utf-8", "replace")
+                        raise MqError(
+                            Code.SERVICE_NOT_AVAILABLE,
+                            f"{address} does not serve after {READY_TIMEOUT_S:g} s:\n"
+                            f"{logs[-4_000:]}",
+                        )
+                    time.sleep(POLL_S)
+        finally:
+            loop.stop()
+
+
+async def serves(address: str) -> bool:
+    """Return whether the server at `address` reports SERVING by grpc.health.v1."""
+    channel = Channel(address)
+    try:
+        return await channel.unary(HEALTH_CHECK, b"", CALL_TIMEOUT_S) == SERVING
+    except CallFailed:
+        return False
+    finally:
+        await channel.close(None)
 
 
 def _free_ports(count: int) -> tuple[int, ...]:

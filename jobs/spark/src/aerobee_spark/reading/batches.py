@@ -1,7 +1,7 @@
 """Read the messages of one task as RecordBatches, in a Python worker of Spark.
 
-Batch queries and streams both use this module. The first read imports grpc, because grpc must be
-imported after the worker was forked.
+Batch queries and streams both use this module. The first read imports the client, which the
+modules for planning do not need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run a task of a write in a Python worker of Spark: encode Arrow batches and send the messages.
 
-Writes of batches and of streams both use this module. Import it only after the worker was forked,
-because it imports grpc. Each task has its own connection, and is a producer of a group that is
+Writes of batches and of streams both use this module. Import it only in a task, because it imports
+the client. Each task has its own connection, and is a producer of a group that is
 named after its job.
 """
 

@@ -1,7 +1,7 @@
 """Define the writers that Spark calls for batches and for streams.
 
 Spark pickles the writers for the workers, so they hold only plain values. This module must not
-import grpc or pyarrow.
+import the client or pyarrow.
 """
 
 from __future__ import annotations

@@ -9,19 +9,21 @@ from typing import Literal, NamedTuple, TypeAlias
 import structlog
 
 from aerobee_chassis.port_limits import PortLimits
-from aerobee_chassis.rpc.aio.channel import AioChannel
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable, on_this_system
 from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
+from aerobee_chassis.rpc.http2.channel import Http2Channel
 from aerobee_chassis.rpc.http2.listener import Http2Listener
 from aerobee_chassis.rpc.http2.loop import ServiceLoop
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import (
+    CHANNEL_OPTIONS,
     Admit,
     Channel,
+    ChannelOptions,
     ChannelTls,
     Listener,
     Refuse,
@@ -82,10 +84,10 @@ def make_listener(
 
 
 def open_channel(
-    target: str, options: Sequence[tuple[str, int]], tls: ChannelTls | None = None
+    target: str, options: ChannelOptions = CHANNEL_OPTIONS, tls: ChannelTls | None = None
 ) -> Channel:
     """Open a channel to "host:port" on the running loop. Without `tls`, it uses plaintext."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, CompletionQueueLoop):
         return CompletionQueueChannel(loop, target, options, tls)
-    return AioChannel(target, options, tls)
+    return Http2Channel(target, options, tls)

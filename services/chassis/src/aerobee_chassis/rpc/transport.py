@@ -1,7 +1,8 @@
 """Define the interface of a transport: a listener that serves calls, and channels for calls.
 
-There are two transports: grpc.aio (`aio`), and gRPC's completion queue, at which the event loop
-itself waits (`completion_queue`).
+There are two transports. On gRPC's completion queue, the event loop itself waits for calls
+(`completion_queue`). On any other event loop, grpc.aio serves calls (`aio`), and sockets of the
+loop carry the calls to other services (`http2`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -25,6 +27,7 @@ from aerobee_chassis.rpc.in_flight import (
     TooMuchInFlight,
 )
 from aerobee_chassis.rpc.services import Method
+from aerobee_http2.connection import Times
 from aerobee_wire.access.caller import ANYBODY, Caller
 
 CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # status and message of a later call
@@ -49,19 +52,47 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
 )
 
-# A restarted server is found within a second (grpc's default: 120 s). A server that is frozen or
-# disconnected is detected after 20 s.
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.min_reconnect_backoff_ms", 3_000),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.enable_http_proxy", 0),
-)
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """The times of a channel, and the largest request that it sends.
+
+    A restarted server is found within a second (gRPC's default: 120 s). A server that is frozen or
+    disconnected during a call is detected after 20 s, or 12 s after a call began.
+    """
+
+    times: Times = field(
+        default_factory=partial(
+            Times,
+            first_backoff_s=0.1,
+            last_backoff_s=1.0,
+            connect_s=3.0,
+            silence_s=2.0,
+            keepalive_s=10.0,
+            ping_timeout_s=10.0,
+            pings_idle=False,
+        )
+    )
+    max_request_bytes: int = MAX_MESSAGE_BYTES
+
+    @property
+    def of_grpc(self) -> tuple[tuple[str, int], ...]:
+        """Return the options of gRPC."""
+        times = self.times
+        return (
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", self.max_request_bytes),
+            ("grpc.initial_reconnect_backoff_ms", round(times.first_backoff_s * 1_000)),
+            ("grpc.max_reconnect_backoff_ms", round(times.last_backoff_s * 1_000)),
+            ("grpc.min_reconnect_backoff_ms", round(times.connect_s * 1_000)),
+            ("grpc.keepalive_time_ms", round(times.keepalive_s * 1_000)),
+            ("grpc.http2.ping_timeout_ms", round(times.ping_timeout_s * 1_000)),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.enable_http_proxy", 0),
+        )
+
+
+CHANNEL_OPTIONS = ChannelOptions()
 
 # Run one method of the service with that name. The result is None if the handler has written all
 # responses to the call. Raises only CancelledError.

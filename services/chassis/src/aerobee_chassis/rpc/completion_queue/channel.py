@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -25,7 +25,14 @@ import grpc
 from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import IDLE_POLL_S, CompletionQueueLoop, OnEvent
-from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed, ChannelTls
+from aerobee_chassis.rpc.transport import (
+    CALL_ENDED,
+    CHANNEL_CLOSED,
+    CHANNEL_OPTIONS,
+    CallFailed,
+    ChannelOptions,
+    ChannelTls,
+)
 
 # The loop recalls a thread that waits for a silent stream after this many iterations, if they took
 # less than this many seconds: the process serves calls again.
@@ -42,14 +49,14 @@ class CompletionQueueChannel:
         self,
         loop: CompletionQueueLoop,
         target: str,
-        options: Sequence[tuple[str, int]] = (),
+        options: ChannelOptions = CHANNEL_OPTIONS,
         tls: ChannelTls | None = None,
     ) -> None:
         self._loop = loop
         credentials: Any = None if tls is None else tls.credentials
         self._channel = cygrpc.Channel(
             target.encode(),
-            (*options, *(() if tls is None else tls.options)),
+            (*options.of_grpc, *(() if tls is None else tls.options)),
             credentials and credentials._credentials,
         )
         self._under_way: set[_UnaryCall | _StreamingCall | CompletionQueueExchange] = set()

@@ -242,11 +242,11 @@ class Http2Listener:
         self._due, self._due_at_s, self._due_after_s = None, math.inf, now_s + SOONEST_S
         next_s = math.inf
         for connection, old_at_s in tuple(self._connections.items()):
-            next_s = min(next_s, connection.check(now_s))
             if now_s >= old_at_s:
                 connection.drain()
             else:
                 next_s = min(next_s, old_at_s)
+            next_s = min(next_s, connection.check(now_s))
         for call in tuple(self.active):
             deadline_s = call.check_deadline(now_s)
             if deadline_s is not None and deadline_s < next_s:

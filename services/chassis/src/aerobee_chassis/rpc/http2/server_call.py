@@ -313,9 +313,7 @@ class Http2Call(ServerStream):
             try:
                 data = serialized(outcome)  # type: ignore[arg-type]
             except Exception as error:
-                self._listener.loop.call_exception_handler(
-                    {"message": "an answer could not be serialized", "exception": error}
-                )
+                self._report(error)
                 self._fail(_NOT_SENT)
                 return
             size = PREFIX.size + len(data)
@@ -327,7 +325,18 @@ class Http2Call(ServerStream):
     def _fail(self, failure: Failure) -> None:
         if self.queued:
             self.discard_answer()
-        self.end(trailers(failure.status, failure.message, failure.trailers))
+        try:
+            block = trailers(failure.status, failure.message, failure.trailers)
+        except UnicodeEncodeError as error:  # metadata is ASCII
+            self._report(error)
+            block = trailers(_NOT_SENT.status, _NOT_SENT.message)
+        self.end(block)
+
+    def _report(self, error: Exception) -> None:
+        """Report an answer that cannot be sent, which is a bug."""
+        self._listener.loop.call_exception_handler(
+            {"message": "an answer could not be serialized", "exception": error}
+        )
 
     def _release(self) -> None:
         held, self._held = self._held, 0

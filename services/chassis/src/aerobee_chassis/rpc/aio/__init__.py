@@ -1,1 +1,0 @@
-"""Implement the transport that uses grpc.aio."""
