@@ -247,7 +247,7 @@ class Call:
                 at += len(part)
                 self._missing -= len(part)
                 if self._missing:
-                    _append(pieces, part)
+                    append_piece(pieces, part)
                 else:
                     self.message(b"".join((*pieces, part)) if pieces else part)
                     pieces = None
@@ -441,7 +441,7 @@ class Exchange(StreamingCall):
             self._writer.set_result(None)
 
 
-def _append(pieces: list[bytes], part: bytes) -> None:
+def append_piece(pieces: list[bytes], part: bytes) -> None:
     """Add a part of a message. Two small pieces become one, so that few objects are in memory."""
     if pieces and len(part) < SMALL_BYTES and len(pieces[-1]) < SMALL_BYTES:
         pieces[-1] += part

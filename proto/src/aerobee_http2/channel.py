@@ -21,7 +21,8 @@ from aerobee_http2.calls import (
     deadline_passed,
     given_up,
 )
-from aerobee_http2.connection import NOT_HTTP2, SOCKET_CLOSED, Connection, Times
+from aerobee_http2.connection import SOCKET_CLOSED, Connection, Times
+from aerobee_http2.framing import NOT_HTTP2
 from aerobee_wire.backoff import Backoff
 
 # The values of names that end with "-bin" are bytes.

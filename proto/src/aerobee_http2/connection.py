@@ -25,16 +25,14 @@ from aerobee_http2.calls import (
 )
 from aerobee_http2.frames import (
     ACK,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     HEAD,
-    HEAD_BYTES,
     HEADERS,
-    PADDED,
     ProtocolError,
 )
+from aerobee_http2.framing import MAX_BLOCK_BYTES, NOT_HTTP2, FrameReader
 from aerobee_http2.hpack import MalformedBlock, decode
 
 
@@ -56,11 +54,7 @@ class Times:
 
 # A server may send frames of data of this size; it sends fewer of them.
 FRAME_BYTES = 1024 * 1024
-# A frame of another kind is in memory as a whole. This is the default of HTTP/2 for all frames.
-CONTROL_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
 CONNECTION_WINDOW = 64 * 1024 * 1024
-MAX_BLOCK_BYTES = 64 * 1024
-MAX_CONTINUATIONS = 64
 # Bytes that wait for a server which sends frames that need answers, and does not read them.
 MAX_REPLY_BYTES = 1024 * 1024
 WRITE_BYTES = 256 * 1024  # of data in one write
@@ -77,11 +71,10 @@ OPENING = b"".join((
     frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW),
 ))  # fmt: skip
 
-NOT_HTTP2 = "it does not use HTTP/2"
 SOCKET_CLOSED = "Socket closed"  # by the server; `tls_cause` knows this text of gRPC's
 
 
-class Connection(asyncio.Protocol):
+class Connection(FrameReader):
     """A connection to one server. Use it on one event loop.
 
     The server gets a ping after a silence of `times.keepalive_s`, or of `times.silence_s` if a call
@@ -100,6 +93,7 @@ class Connection(asyncio.Protocol):
         times: Times,
         on_closed: Callable[[Connection], None],
     ) -> None:
+        super().__init__(FRAME_BYTES)
         self._loop = loop
         self._times = times
         self._on_closed = on_closed
@@ -123,11 +117,6 @@ class Connection(asyncio.Protocol):
         self._send_window = frames.DEFAULT_WINDOW
         self._is_paused = False  # the socket does not take more at present
         # receiving
-        self._rest = bytearray()  # an incomplete frame
-        self._data_left = 0  # bytes of the present DATA frame that have not arrived
-        self._data_stream = self._data_flags = 0
-        self._block: bytearray | None = None  # of headers that are continued
-        self._block_stream = self._block_flags = self._continuations = 0
         self._receive_window = CONNECTION_WINDOW
         # pings
         self._heard_at = 0.0
@@ -289,7 +278,7 @@ class Connection(asyncio.Protocol):
         self._end(CallFailed("UNAVAILABLE", self._farewell or _reason(error)))
 
     def data_received(self, data: bytes) -> None:
-        if self._closed_because is not None:
+        if self.is_closed:
             return
         self._heard_at = self._loop.time()
         self._asked_at = math.inf
@@ -302,59 +291,9 @@ class Connection(asyncio.Protocol):
 
     # ---- receiving ----
 
-    def _receive(self, data: bytes) -> None:
-        if self._data_left:
-            taken = data[: self._data_left]
-            self._data_left -= len(taken)
-            is_whole = self._data_left == 0
-            self._receive_data(self._data_stream, self._data_flags, taken, len(taken), is_whole)
-            if len(taken) == len(data):
-                return
-            data = data[len(taken) :]
-        if self._rest:
-            self._rest += data
-            data = bytes(self._rest)
-            self._rest.clear()
-        at, end = 0, len(data)
-        while end - at >= HEAD_BYTES:
-            word, flags, stream = HEAD.unpack_from(data, at)
-            size, kind, stream = word >> 8, word & 0xFF, stream & frames.MAX_STREAM
-            start = at + HEAD_BYTES
-            if not self.opened.done():
-                self._check_opening(kind, flags, size)
-            self._check_head(kind, flags, stream, size)
-            at = start + size
-            if kind == DATA and not flags & PADDED:
-                if at > end:
-                    self._data_left = at - end
-                    self._data_stream, self._data_flags = stream, flags
-                    self._receive_data(stream, flags, data[start:], end - start, is_whole=False)
-                    return
-                self._receive_data(stream, flags, data[start:at], size, is_whole=True)
-            elif at > end:
-                self._rest += data[start - HEAD_BYTES :]
-                return
-            else:
-                self._receive_frame(kind, flags, stream, data[start:at])
-            if self._closed_because is not None:
-                return
-        if at < end:
-            self._rest += data[at:]
-
-    def _check_opening(self, kind: int, flags: int, size: int) -> None:
-        if kind != frames.SETTINGS or flags & ACK or size > CONTROL_FRAME_BYTES:
-            raise ProtocolError(NOT_HTTP2)
-
-    def _check_head(self, kind: int, flags: int, stream: int, size: int) -> None:
-        if size > FRAME_BYTES or (size > CONTROL_FRAME_BYTES and kind not in (DATA, HEADERS)):
-            raise ProtocolError("a frame is too large", frames.FRAME_SIZE_ERROR)
-        if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
-            raise ProtocolError("the headers of a call are interrupted")
-        if kind in (DATA, HEADERS, frames.RST_STREAM):
-            if not stream & 1 or stream >= self._next_stream:
-                raise ProtocolError(f"the stream {stream} does not exist")
-            if kind == HEADERS and size > MAX_BLOCK_BYTES:
-                raise ProtocolError("the headers of a call are too large", frames.ENHANCE_YOUR_CALM)
+    def _check_stream(self, kind: int, stream: int) -> None:
+        if not stream & 1 or stream >= self._next_stream:
+            raise ProtocolError(f"the stream {stream} does not exist")
 
     def _receive_data(
         self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
@@ -381,31 +320,6 @@ class Connection(asyncio.Protocol):
         if call.receive_window <= STREAM_WINDOW // 2:
             self.give_credit(call)
 
-    def _receive_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == HEADERS:
-            payload = frames.unpadded(kind, flags, payload)
-            if flags & END_HEADERS:
-                self._receive_headers(stream, flags, payload)
-            else:
-                self._block = bytearray(payload)
-                self._block_stream, self._block_flags, self._continuations = stream, flags, 0
-        elif kind == DATA:  # with padding, which counts in the windows
-            bare = frames.unpadded(kind, flags, payload)
-            self._receive_data(stream, flags, bare, len(payload), is_whole=True)
-        elif (receive := _CONTROL.get(kind)) is not None:
-            receive(self, flags, stream, payload)
-
-    def _receive_continuation(self, flags: int, _stream: int, payload: bytes) -> None:
-        if self._block is None:
-            raise ProtocolError("there are no headers to continue")
-        self._block += payload
-        self._continuations += 1
-        if len(self._block) > MAX_BLOCK_BYTES or self._continuations > MAX_CONTINUATIONS:
-            raise ProtocolError("the headers of a call are too large", frames.ENHANCE_YOUR_CALM)
-        if flags & END_HEADERS:
-            block, self._block = bytes(self._block), None
-            self._receive_headers(self._block_stream, self._block_flags, block)
-
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
         fields = decode(block)
         call = self._calls.get(stream)
@@ -422,6 +336,10 @@ class Connection(asyncio.Protocol):
             call.headers(fields)
         except CallFailed as failure:
             call.abandon(failure)
+
+    def _receive_control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if (receive := _CONTROL.get(kind)) is not None:
+            receive(self, flags, stream, payload)
 
     def _receive_settings(self, flags: int, stream: int, payload: bytes) -> None:
         if stream:
@@ -548,6 +466,7 @@ class Connection(asyncio.Protocol):
         if self._closed_because is not None:
             return
         self._closed_because = failure
+        self.is_closed = True
         self.accepts = False
         self._write = _discard
         for timer in (self._silence, self._keepalive, self._answer):
@@ -556,8 +475,7 @@ class Connection(asyncio.Protocol):
         calls, self._calls = self._calls, {}
         waiting, self._waiting = self._waiting, OrderedDict()
         self._blocked.clear()
-        self._rest.clear()
-        self._block = None
+        self._forget()
         for call in calls.values():
             call.carried_by(None)
             call.end(failure)
@@ -571,7 +489,6 @@ class Connection(asyncio.Protocol):
 
 
 _CONTROL: dict[int, Callable[[Connection, int, int, bytes], None]] = {
-    CONTINUATION: Connection._receive_continuation,
     frames.SETTINGS: Connection._receive_settings,
     frames.WINDOW_UPDATE: Connection._receive_window_update,
     frames.RST_STREAM: Connection._receive_reset,

@@ -35,12 +35,12 @@ NUMBER = Struct(">I")
 
 # error codes
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3
-FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 6, 7, 8, 9
+STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 5, 6, 7, 8, 9
 ENHANCE_YOUR_CALM, INADEQUATE_SECURITY = 11, 12
 
 
 class ProtocolError(Exception):
-    """The server violated HTTP/2. `code` is the error code for the whole connection."""
+    """The peer violated HTTP/2. `code` is the error code for the whole connection."""
 
     def __init__(self, message: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(message)
@@ -51,12 +51,17 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
-def headers(stream: int, block: bytes, frame_bytes: int) -> bytes:
-    """Return the frames of a header block; none is larger than `frame_bytes`."""
+def headers(stream: int, block: bytes, frame_bytes: int, flags: int = 0) -> bytes:
+    """Return the frames of a header block; none is larger than `frame_bytes`.
+
+    `flags` are those of the first frame, without END_HEADERS.
+    """
+    if len(block) <= frame_bytes:
+        return HEAD.pack(len(block) << 8 | HEADERS, flags | END_HEADERS, stream) + block
     pieces = [block[at : at + frame_bytes] for at in range(0, len(block), frame_bytes)]
     kinds = [HEADERS] + [CONTINUATION] * (len(pieces) - 1)
-    flags = [0] * (len(pieces) - 1) + [END_HEADERS]
-    return b"".join(map(frame, kinds, flags, [stream] * len(pieces), pieces))
+    every = [flags] + [0] * (len(pieces) - 2) + [END_HEADERS]
+    return b"".join(map(frame, kinds, every, [stream] * len(pieces), pieces))
 
 
 def window_update(stream: int, more: int) -> bytes:
@@ -67,11 +72,15 @@ def reset(stream: int, code: int) -> bytes:
     return frame(RST_STREAM, 0, stream, NUMBER.pack(code))
 
 
+def goaway(last_stream: int, code: int, reason: bytes = b"") -> bytes:
+    return frame(GOAWAY, 0, 0, NUMBER.pack(last_stream) + NUMBER.pack(code) + reason)
+
+
 def settings(*pairs: tuple[int, int]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(SETTING.pack(*pair) for pair in pairs))
 
 
-def read_settings(payload: bytes) -> dict[int, int]:
+def read_settings(payload: bytes, *, by_server: bool = True) -> dict[int, int]:
     """Return the values of a SETTINGS frame by setting. Raises ProtocolError."""
     if len(payload) % SETTING.size:
         raise ProtocolError("a SETTINGS frame has a wrong size", FRAME_SIZE_ERROR)
@@ -81,8 +90,8 @@ def read_settings(payload: bytes) -> dict[int, int]:
             raise ProtocolError("the initial window is too large", FLOW_CONTROL_ERROR)
         if number == MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
             raise ProtocolError("the maximum frame size is invalid")
-        if number == ENABLE_PUSH and value:
-            raise ProtocolError("a server cannot enable pushes")
+        if number == ENABLE_PUSH and value > (not by_server):
+            raise ProtocolError("a server cannot enable pushes, and a client only by 1")
         values[number] = value
     return values
 

@@ -1,14 +1,17 @@
-"""Header blocks of HTTP/2 (HPACK, RFC 7541) without dynamic tables.
+"""Header blocks of HTTP/2 (HPACK, RFC 7541). Pure: no connection.
 
-A client announces a dynamic table of 0 bytes, and sends no entries for that of the server. So the
+Blocks are encoded without a dynamic table. A client announces a table of 0 bytes (`decode`). So the
 meaning of a block does not depend on the blocks before it, and a block cannot expand beyond the
-bytes that arrived. Pure: no connection.
+bytes that arrived. A server has a dynamic table for each connection (`Decoder`): its clients repeat
+the same metadata in each call. It bounds the size of the decoded fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+
+from aerobee_http2 import frames
 
 Fields = tuple[tuple[str, str], ...]
 
@@ -67,8 +70,15 @@ _LONGEST_CODE = 30
 _MAX_INTEGER_SHIFT = 21  # values up to 2^28 are enough for every length and index
 
 
+ENTRY_BYTES = 32  # by which a field is larger than its name and value (RFC 7541, 4.1)
+
+
 class MalformedBlock(Exception):
-    """A header block cannot be decoded."""
+    """A header block cannot be decoded. The connection cannot continue."""
+
+
+class HeadersTooLarge(Exception):
+    """The fields of a header block are too large. The connection can continue."""
 
 
 # ---- encoding ----
@@ -115,43 +125,111 @@ _CACHED_BYTES = 512  # of a block; the responses of a server have few different 
 
 
 def decode(block: bytes) -> Fields:
-    """Decode a header block. Raises MalformedBlock."""
+    """Decode a header block that uses no dynamic table. Raises MalformedBlock."""
     return _cached(block) if len(block) <= _CACHED_BYTES else _decoded(block)
 
 
-def _decoded(block: bytes) -> Fields:
-    fields: list[tuple[str, str]] = []
-    at, end = 0, len(block)
-    try:
-        while at < end:
-            first = block[at]
-            if first & 0x80:
-                index, at = _read_integer(block, at, 7)
-                fields.append(_static(index))
-            elif first & 0xE0 == 0x20:
-                size, at = _read_integer(block, at, 5)
-                if size or fields:
-                    raise MalformedBlock("the server uses a dynamic table")
-            else:
-                index, at = _read_integer(block, at, 6 if first & 0x40 else 4)
-                if index:
-                    name = _static(index)[0]
+class Decoder:
+    """Decode the header blocks of one connection in their order, with its dynamic table.
+
+    Args:
+        table_bytes: The largest dynamic table that the peer may use. HTTP/2 begins with 4 KiB.
+        list_bytes: The most that the fields of a block may have, by RFC 9113, 6.5.2.
+
+    Attributes:
+        version: Changes whenever the dynamic table changes. A block that was decoded before has the
+            same fields again if the version is the same.
+    """
+
+    __slots__ = ("_entries", "_limit", "_list_bytes", "_size", "_table_bytes", "version")
+
+    def __init__(self, table_bytes: int, list_bytes: int) -> None:
+        self._table_bytes = self._limit = table_bytes
+        self._list_bytes = list_bytes
+        self._entries: list[tuple[str, str]] = []  # the oldest first
+        self._size = 0
+        self.version = 0
+
+    def decode(self, block: bytes) -> Fields:
+        """Decode a block. Raises MalformedBlock, or HeadersTooLarge.
+
+        After HeadersTooLarge, the table has the entries of the block, so that later blocks can be
+        decoded.
+        """
+        fields: list[tuple[str, str]] = []
+        at, end, size, resized = 0, len(block), 0, 0
+        list_bytes = self._list_bytes
+        try:
+            while at < end:
+                first = block[at]
+                if first & 0x80:
+                    index, at = _read_integer(block, at, 7)
+                    field = self._entry(index)
+                elif first & 0xE0 == 0x20:
+                    resized += 1
+                    if size or resized > 2:
+                        raise MalformedBlock(
+                            "the size of the dynamic table changes too late, or too often"
+                        )
+                    limit, at = _read_integer(block, at, 5)
+                    self._resize(limit)
+                    continue
                 else:
-                    name, at = _read_string(block, at)
-                value, at = _read_string(block, at)
-                fields.append((name, value))
-    except IndexError:
-        raise MalformedBlock("a header block is incomplete") from None
-    return tuple(fields)
+                    is_new = first & 0x40
+                    index, at = _read_integer(block, at, 6 if is_new else 4)
+                    if index:
+                        name = self._entry(index)[0]
+                    else:
+                        name, at = _read_string(block, at)
+                    value, at = _read_string(block, at)
+                    field = name, value
+                    if is_new:
+                        self._add(field)
+                size += len(field[0]) + len(field[1]) + ENTRY_BYTES
+                if size <= list_bytes:
+                    fields.append(field)
+        except IndexError:
+            raise MalformedBlock("a header block is incomplete") from None
+        if size > list_bytes:
+            raise HeadersTooLarge(f"the headers have {size} bytes: at most {list_bytes} are read")
+        return tuple(fields)
+
+    def _entry(self, index: int) -> tuple[str, str]:
+        if 0 < index <= len(STATIC):
+            return STATIC[index - 1]
+        place = index - len(STATIC)
+        if not 0 < place <= len(self._entries):
+            raise MalformedBlock(f"the index {index} is not in a table")
+        return self._entries[-place]
+
+    def _add(self, field: tuple[str, str]) -> None:
+        self._size += len(field[0]) + len(field[1]) + ENTRY_BYTES
+        self._entries.append(field)
+        self._evict()
+
+    def _resize(self, limit: int) -> None:
+        if limit > self._table_bytes:
+            raise MalformedBlock("the dynamic table is larger than allowed")
+        if limit != self._limit:
+            self._limit = limit
+            self._evict()
+
+    def _evict(self) -> None:
+        self.version += 1
+        evicted = 0
+        while self._size > self._limit:
+            name, value = self._entries[evicted]
+            self._size -= len(name) + len(value) + ENTRY_BYTES
+            evicted += 1
+        if evicted:
+            del self._entries[:evicted]
+
+
+def _decoded(block: bytes) -> Fields:
+    return Decoder(0, frames.MAX_FRAME_BYTES).decode(block)
 
 
 _cached = lru_cache(maxsize=256)(_decoded)
-
-
-def _static(index: int) -> tuple[str, str]:
-    if not 0 < index <= len(STATIC):
-        raise MalformedBlock(f"the index {index} is not in the static table")
-    return STATIC[index - 1]
 
 
 def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
@@ -197,19 +275,58 @@ def _codes() -> dict[tuple[int, int], int]:
 _SYMBOLS = _codes()
 
 
-def _huffman(raw: bytes) -> bytes:
-    decoded = bytearray()
-    length = code = 0
-    for byte in raw:
-        for bit in range(7, -1, -1):
-            code = code << 1 | byte >> bit & 1
-            length += 1
+# The state after each 4 bits, and the bytes that they complete; None for an invalid code.
+_Steps = tuple[tuple[int, bytes] | None, ...]
+
+
+def _states() -> tuple[list[_Steps], frozenset[int]]:
+    """Return the states of a decoder that reads 4 bits at a time, and those that may be the last.
+
+    A state is the beginning of a code. The first one is empty.
+    """
+    begun = [(0, 0)]
+    for length in range(1, _LONGEST_CODE):
+        begun += sorted(
+            {
+                (length, code >> size - length)
+                for size, code in [*_SYMBOLS, (_LONGEST_CODE, (1 << _LONGEST_CODE) - 1)]
+                if size > length
+            }
+        )
+    numbers = {state: number for number, state in enumerate(begun)}
+
+    def step(state: tuple[int, int], bits: int) -> tuple[int, bytes] | None:
+        length, code = state
+        symbols = bytearray()
+        for bit in range(3, -1, -1):
+            length, code = length + 1, code << 1 | bits >> bit & 1
             symbol = _SYMBOLS.get((length, code))
             if symbol is not None:
-                decoded.append(symbol)
+                symbols.append(symbol)
                 length = code = 0
-            elif length >= _LONGEST_CODE:
+            elif length == _LONGEST_CODE:  # the code for the end of a string
+                return None
+        return numbers[length, code], bytes(symbols)
+
+    steps = [tuple(step(state, bits) for bits in range(16)) for state in begun]
+    ends = frozenset(numbers[length, (1 << length) - 1] for length in range(8))
+    return steps, ends
+
+
+_STEPS, _ENDS = _states()
+
+
+def _huffman(raw: bytes) -> bytes:
+    decoded: list[bytes] = []
+    state = 0
+    for byte in raw:
+        for bits in (byte >> 4, byte & 15):
+            step = _STEPS[state][bits]
+            if step is None:
                 raise MalformedBlock("a header block has an invalid Huffman code")
-    if length > 7 or code != (1 << length) - 1:
+            state, symbols = step
+            if symbols:
+                decoded.append(symbols)
+    if state not in _ENDS:
         raise MalformedBlock("a header block has an invalid Huffman padding")
-    return bytes(decoded)
+    return b"".join(decoded)

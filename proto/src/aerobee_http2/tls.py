@@ -1,4 +1,4 @@
-"""The TLS of a client's connections."""
+"""The TLS of connections."""
 
 from __future__ import annotations
 
@@ -11,20 +11,52 @@ from aerobee_wire.certificates import Pem
 
 
 def client_context(pem: Pem) -> ssl.SSLContext:
-    """Return a context for TLS 1.2 and later with HTTP/2 that accepts only `pem.authorities`.
+    """Return a context for TLS 1.2 and later with HTTP/2 that accepts only `pem.authorities`."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    _accept(context, pem.authorities)
+    if pem.certificate:
+        _present(context, pem)
+    return context
 
-    `ssl` can read a certificate and its key only from a file. So they are written to a file that
-    only this user can read, and removed again.
+
+def server_context(pem: Pem, checks_clients: bool) -> ssl.SSLContext:
+    """Return a context for TLS 1.2 and later with HTTP/2 that presents `pem.certificate`.
+
+    If it `checks_clients`, only clients with a certificate of `pem.authorities` are accepted. No
+    session is resumed, because the certificate of the client may have expired since it began.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if checks_clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _accept(context, pem.authorities)
+    _present(context, pem)
+    return context
+
+
+def _context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
+    # In TLS 1.2, a peer may renegotiate repeatedly, which is cheap for a client but expensive for a
+    # server.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.load_verify_locations(cadata=pem.authorities.decode("ascii", "replace"))
-    if pem.certificate:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "client")
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-                out.write(pem.certificate + b"\n" + pem.key)
-            context.load_cert_chain(path)
     return context
+
+
+def _accept(context: ssl.SSLContext, authorities: bytes) -> None:
+    context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
+
+
+def _present(context: ssl.SSLContext, pem: Pem) -> None:
+    """Load the certificate and its key.
+
+    `ssl` can read them only from a file. So they are written to a file that only this user can
+    read, and removed again.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "pem")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(pem.certificate + b"\n" + pem.key)
+        context.load_cert_chain(path)

@@ -29,6 +29,13 @@ class FakeTransport(asyncio.Transport):
         self.written = bytearray()
         self.unread = 0  # bytes that the server does not read
         self.closed = ""
+        self.reads = True
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data

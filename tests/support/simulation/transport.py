@@ -213,7 +213,7 @@ class SimulatedExchange:
 class SimulatedListener:
     """`Listener`."""
 
-    has_sockets = False
+    counts_connections = True
 
     def __init__(
         self, transport: SimulatedTransport, services: Sequence[Service], run: Run
@@ -228,8 +228,8 @@ class SimulatedListener:
             for method in service.methods
         }
 
-    def bind(self, target: str, credentials: object = None) -> int:
-        assert credentials is None, "the simulated network has no TLS"
+    def bind(self, target: str, tls: object = None) -> int:
+        assert tls is None, "the simulated network has no TLS"
         self._address = target
         return int(target.rpartition(":")[2])
 

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from aerobee_chassis.rpc.aio.listener import Admission
 from aerobee_chassis.rpc.in_flight import (
     LOOKAHEAD_BYTES,
     MAX_MESSAGE_BYTES,
@@ -419,31 +418,6 @@ async def test_room_passes_to_the_next_call_when_the_first_one_is_cancelled() ->
     bounds.answered(RESERVED_BYTES)
     first.cancel()
     await asyncio.wait_for(second, 1)
-
-
-async def test_a_call_that_is_admitted_and_cancelled_in_one_turn_leaves_no_bytes() -> None:
-    bounds = InFlight(LIMIT)
-    calls = admit(bounds, AT_ONCE)
-    loop = asyncio.get_running_loop()
-    waiting = [asyncio.create_task(Admission(loop, bounds, "send").wait()) for _ in range(2)]
-    await asyncio.sleep(0)
-    assert bounds.waiting == 2
-    arrive(bounds, calls[0], 0)  # the first one may read now
-    waiting[0].cancel()
-    assert await waiting[1] == RESERVED_BYTES
-    for call in calls[1:]:
-        arrive(bounds, call, 0)
-    assert bounds.requests == RESERVED_BYTES
-
-
-async def test_a_call_that_is_cancelled_while_it_waits_is_forgotten() -> None:
-    bounds = InFlight(LIMIT)
-    admit(bounds, AT_ONCE)
-    waiting = asyncio.create_task(Admission(asyncio.get_running_loop(), bounds, "send").wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    assert bounds.waiting == 0
 
 
 async def test_a_wait_for_room_ends_with_a_refusal() -> None:

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from aerobee_chassis.per_minute import MAX_KEYS, PerMinute
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc import connections as counter
-from aerobee_chassis.rpc.connections import Connections, ProcessSockets
+from aerobee_chassis.rpc.connections import AcceptedConnections, Connections, ProcessSockets
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until_sync
 
@@ -149,3 +150,23 @@ def test_memory_for_keys_is_bounded() -> None:
     assert [counts.count("one"), counts.count("another")] == [0, 60_000], "they share a limit"
     clock.advance(60_000)
     assert [counts.count("one"), counts.count("another")] == [0, 0]
+
+
+def test_connections_are_counted_when_they_are_accepted() -> None:
+    limits = PortLimits(connections=4, connections_per_address=2)
+    clock = ManualClock()
+    counts = AcceptedConnections(limits, clock.monotonic_ms)
+    with structlog.testing.capture_logs() as logs:
+        assert [counts.admit("10.0.0.1") for _ in range(4)] == [True, True, False, False]
+        assert counts.admit("10.0.0.2") and counts.admit("")
+        assert not counts.admit("10.0.0.3") and not counts.admit(""), "four in total"
+        assert (limits.counts.open, limits.counts.refused) == (3, 2)
+        counts.release("10.0.0.1")
+        assert counts.admit("10.0.0.1") and not counts.admit("10.0.0.1")
+        clock.advance(60_000)
+        counts.release("")
+        assert not counts.admit("10.0.0.1")
+    assert [line["addresses"] for line in logs] == [{"10.0.0.1": 1}, {"10.0.0.1": 2}]
+    for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        counts.release(host)
+    assert limits.counts.open == 0 and not counts._open

@@ -7,7 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aerobee_http2 import hpack
-from aerobee_http2.hpack import STATIC, MalformedBlock, decode, encoded
+from aerobee_http2.hpack import (
+    STATIC,
+    Decoder,
+    HeadersTooLarge,
+    MalformedBlock,
+    decode,
+    encoded,
+)
 
 # RFC 7541, C.2 to C.6: those that use no entry of a dynamic table
 EXAMPLES = {
@@ -113,3 +120,103 @@ def test_a_malformed_block_is_refused(block: str, problem: str) -> None:
 def test_a_table_of_no_bytes_may_be_announced() -> None:
     """A server announces that it uses the size which the client has set."""
     assert decode(b"\x20\x88") == ((":status", "200"),)
+
+
+# ---- dynamic tables ----
+
+# RFC 7541, C.3 to C.6: blocks of one connection, and the size of the table after each. The table of
+# the responses has 256 bytes.
+SEQUENCES = {
+    "C.3": (4_096, [
+        ("828684410f7777772e6578616d706c652e636f6d", 57),
+        ("828684be58086e6f2d6361636865", 110),
+        ("828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565", 164),
+    ]),
+    "C.4": (4_096, [
+        ("828684418cf1e3c2e5f23a6ba0ab90f4ff", 57),
+        ("828684be5886a8eb10649cbf", 110),
+        ("828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf", 164),
+    ]),
+    "C.5": (256, [
+        ("4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a31333a323120474d"
+         "546e1768747470733a2f2f7777772e6578616d706c652e636f6d", 222),
+        ("4803333037c1c0bf", 222),
+        ("88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a69707738666f"
+         "6f3d4153444a4b48514b425a584f5157454f50495541585157454f49553b206d61782d6167653d333630303b"
+         "2076657273696f6e3d31", 215),
+    ]),
+    "C.6": (256, [
+        ("488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c7"
+         "8f0b97c8e9ae82ae43d3", 222),
+        ("4883640effc1c0bf", 222),
+        ("88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335"
+         "dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007", 215),
+    ]),
+}  # fmt: skip
+REQUESTS = [
+    [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")],
+    [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com"),
+     ("cache-control", "no-cache")],
+    [(":method", "GET"), (":scheme", "https"), (":path", "/index.html"),
+     (":authority", "www.example.com"), ("custom-key", "custom-value")],
+]  # fmt: skip
+RESPONSES = [
+    [(":status", "302"), ("cache-control", "private"), ("date", "Mon, 21 Oct 2013 20:13:21 GMT"),
+     ("location", "https://www.example.com")],
+    [(":status", "307"), ("cache-control", "private"), ("date", "Mon, 21 Oct 2013 20:13:21 GMT"),
+     ("location", "https://www.example.com")],
+    [(":status", "200"), ("cache-control", "private"), ("date", "Mon, 21 Oct 2013 20:13:22 GMT"),
+     ("location", "https://www.example.com"), ("content-encoding", "gzip"),
+     ("set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_blocks_of_one_connection_are_decoded(name: str) -> None:
+    table_bytes, blocks = SEQUENCES[name]
+    decoder = Decoder(table_bytes, 16_384)
+    found = []
+    for block, size in blocks:
+        found.append(list(decoder.decode(bytes.fromhex(block))))
+        assert decoder._size == size
+    assert found == (REQUESTS if name in ("C.3", "C.4") else RESPONSES)
+
+
+def test_a_smaller_table_drops_its_oldest_entries() -> None:
+    decoder = Decoder(4_096, 16_384)
+    decoder.decode(b"\x40\x01a\x011" + b"\x40\x01b\x012")
+    assert decoder.decode(b"\x3f\x03\xbe") == (("b", "2"),)  # 34 bytes: one entry
+    with pytest.raises(MalformedBlock):
+        decoder.decode(b"\xbf")
+    decoder.decode(b"\x20\x3f\xe1\x1f" + b"\x40\x01c\x013")  # empty, and then 4,096 bytes
+    assert decoder.decode(b"\xbe") == (("c", "3"),)
+    for block in (b"\xbf", b"\x3f\xe2\x1f", b"\x82\x20"):
+        with pytest.raises(MalformedBlock):
+            decoder.decode(block)
+
+
+def test_fields_above_the_limit_are_not_kept_and_the_table_stays_valid() -> None:
+    decoder = Decoder(4_096, 100)
+    with pytest.raises(HeadersTooLarge):
+        decoder.decode(b"\x40\x01a\x0a" + b"x" * 10 + b"\xbe" * 10_000)
+    assert decoder.decode(b"\xbe") == (("a", "x" * 10),)
+
+
+def test_the_version_changes_with_the_table() -> None:
+    decoder = Decoder(4_096, 16_384)
+    versions = []
+    for block in (b"\x82", b"\x40\x01a\x011", b"\xbe", b"\x00\x01a\x011", b"\x20"):
+        decoder.decode(block)
+        versions.append(decoder.version)
+    assert versions[0] < versions[1] == versions[2] == versions[3] < versions[4]
+
+
+@given(st.binary(max_size=200))
+def test_no_block_breaks_a_decoder(block: bytes) -> None:
+    decoder = Decoder(256, 1_000)
+    for _ in range(2):
+        try:
+            decoder.decode(block)
+        except (MalformedBlock, HeadersTooLarge):
+            break
+    assert 0 <= decoder._size <= 256

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from aerobee_chassis.rpc.completion_queue.loop import new_completion_queue_loop
+from aerobee_chassis.rpc.http2.loop import ServiceLoop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"http2": asyncio.new_event_loop, "queue": new_completion_queue_loop}
+    return {"http2": ServiceLoop, "queue": new_completion_queue_loop}

@@ -13,8 +13,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from aerobee_chassis.healthcheck import DATA, END_STREAM, frame
 from aerobee_chassis.rpc import in_flight as in_flight_module
 from aerobee_chassis.rpc.call import Call
-from aerobee_chassis.rpc.completion_queue import listener
-from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
+from aerobee_chassis.rpc.completion_queue import listener as queue_listener
+from aerobee_chassis.rpc.http2 import listener as http2_listener
 from aerobee_chassis.rpc.in_flight import RESERVED_BYTES, InFlight
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
@@ -64,7 +64,8 @@ def handlers(in_flight: InFlight) -> Handlers:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call is refused because this machine is slow. Comes before the server."""
     monkeypatch.setattr(in_flight_module, "WAIT_S", 60.0)
-    monkeypatch.setattr(listener, "LOOK_S", 60.0)
+    for listener in (queue_listener, http2_listener):
+        monkeypatch.setattr(listener, "LOOK_S", 60.0)
 
 
 @pytest.fixture
@@ -163,8 +164,6 @@ async def test_a_request_above_a_quarter_of_the_limit_is_refused(
 async def test_a_caller_that_stops_in_the_middle_of_its_request_does_not_keep_others_waiting(
     address: str, channel: grpc.aio.Channel, in_flight: InFlight
 ) -> None:
-    if not isinstance(asyncio.get_running_loop(), CompletionQueueLoop):
-        pytest.skip("grpc.aio does not end a call that it reads for")
     await unary(channel, "Ask", SMALL)  # no large one is expected any more
     host, _, port = address.rpartition(":")
     frozen = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
@@ -191,8 +190,6 @@ async def test_a_caller_that_does_not_read_its_stream_is_cut_off(
 async def test_a_caller_that_does_not_take_its_one_answer_is_cut_off(
     address: str, in_flight: InFlight
 ) -> None:
-    if not isinstance(asyncio.get_running_loop(), CompletionQueueLoop):
-        pytest.skip("grpc.aio does not end a call that it answers")
     host, _, port = address.rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     large = StringValue(value="large").SerializeToString()

@@ -15,6 +15,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from aerobee_chassis.rpc import in_flight, transport
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
+from aerobee_chassis.rpc.http2 import listener
 from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
@@ -497,6 +498,9 @@ async def test_the_connection_of_a_silent_peer_is_closed(monkeypatch: pytest.Mon
     assert quick.keys() <= dict(SERVER_OPTIONS).keys()
     options = tuple((name, quick.get(name, value)) for name, value in SERVER_OPTIONS)
     monkeypatch.setattr(transport, "SERVER_OPTIONS", options)
+    assert listener.KEEPALIVE_S + listener.PING_TIMEOUT_S <= 90
+    monkeypatch.setattr(listener, "KEEPALIVE_S", 0.05)
+    monkeypatch.setattr(listener, "PING_TIMEOUT_S", 0.05)
     server = Server([], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

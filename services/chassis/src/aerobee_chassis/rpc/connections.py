@@ -16,7 +16,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -35,6 +35,7 @@ LOOK_S = 1.0
 LOOK_SHARE = 0.02
 NO_DESCRIPTOR_PAUSE_S = 10.0  # after a look that found no free descriptor
 LOG_MS = 60_000  # between two lines about refused connections
+MAX_LOGGED_HOSTS = 100  # in one line
 DESCRIPTORS = "/dev/fd"  # exists on macOS too
 
 
@@ -49,6 +50,59 @@ def port_options(limits: PortLimits) -> tuple[tuple[str, int], ...]:
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ("grpc.http2.max_ping_strikes", MAX_PING_STRIKES),
     )
+
+
+class AcceptedConnections:
+    """Count the connections of a port when they are accepted, and refuse those above the limits.
+
+    Connections of local sockets, which have no host, count only in the total.
+    """
+
+    def __init__(self, limits: PortLimits, now_ms: Callable[[], int] | None = None) -> None:
+        self._limits = limits
+        self._now_ms = now_ms or SystemClock().monotonic_ms
+        self._open: Counter[str] = Counter()  # by host
+        self._total = 0
+        self._refused: Counter[str] = Counter()  # by host, since the last line of the log
+        self._logged_ms: int | None = None
+
+    def admit(self, host: str) -> bool:
+        """Count a new connection of a host. Return False if it must be closed."""
+        if self._total >= self._limits.connections:
+            return False
+        if host:
+            if self._open[host] >= self._limits.connections_per_address:
+                self._refuse(host)
+                return False
+            self._open[host] += 1
+            self._limits.counts.open += 1
+        self._total += 1
+        return True
+
+    def release(self, host: str) -> None:
+        """Note the end of a connection that was admitted."""
+        self._total -= 1
+        if host:
+            self._open[host] -= 1
+            if not self._open[host]:
+                del self._open[host]
+            self._limits.counts.open -= 1
+
+    def _refuse(self, host: str) -> None:
+        if not self._open[host]:  # the limit is 0
+            del self._open[host]
+        self._limits.counts.refused += 1
+        if host in self._refused or len(self._refused) < MAX_LOGGED_HOSTS:
+            self._refused[host] += 1
+        now_ms = self._now_ms()
+        if self._logged_ms is None or now_ms - self._logged_ms >= LOG_MS:
+            self._logged_ms = now_ms
+            refused, self._refused = self._refused, Counter()
+            structlog.get_logger().warning(
+                "connections_refused",
+                addresses=refused,
+                maxConnectionsPerAddress=self._limits.connections_per_address,
+            )
 
 
 def late(limits: PortLimits) -> Failure:

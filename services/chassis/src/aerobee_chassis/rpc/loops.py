@@ -9,13 +9,14 @@ from typing import Literal, NamedTuple, TypeAlias
 import structlog
 
 from aerobee_chassis.port_limits import PortLimits
-from aerobee_chassis.rpc.aio.listener import AioListener
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable, on_this_system
 from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
 from aerobee_chassis.rpc.http2.channel import Http2Channel
+from aerobee_chassis.rpc.http2.listener import Http2Listener
+from aerobee_chassis.rpc.http2.loop import ServiceLoop
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import (
@@ -30,29 +31,30 @@ from aerobee_chassis.rpc.transport import (
     admit_all,
 )
 
-Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
+# AIO is the former name of HTTP2, which has replaced grpc.aio.
+Transport: TypeAlias = Literal["COMPLETION_QUEUE", "HTTP2", "AIO"]
 
 
 class LoopKinds(NamedTuple):
     """The class of the event loop for each transport. A subclass may simulate time."""
 
     completion_queue: type[CompletionQueueLoop]
-    aio: Callable[[], asyncio.AbstractEventLoop]
+    http2: Callable[[], asyncio.AbstractEventLoop]
 
 
-STANDARD_LOOPS = LoopKinds(CompletionQueueLoop, asyncio.new_event_loop)
+STANDARD_LOOPS = LoopKinds(CompletionQueueLoop, ServiceLoop)
 
 
 def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asyncio.AbstractEventLoop:
-    """Create a loop for `transport`, or for grpc.aio if the completion queue is unavailable."""
+    """Create a loop for `transport`, or for HTTP2 if the completion queue is unavailable."""
     if transport == "COMPLETION_QUEUE" and on_this_system():
         try:
             return new_completion_queue_loop(kinds.completion_queue)
         except CompletionQueueUnavailable as error:
             structlog.get_logger().warning(
-                "completion_queue_unavailable", reason=str(error), instead="grpc.aio: slower"
+                "completion_queue_unavailable", reason=str(error), instead="HTTP2"
             )
-    return kinds.aio()
+    return kinds.http2()
 
 
 def refuse_plainly(_method: Method, error: TooMuchInFlight) -> Failure:
@@ -76,7 +78,7 @@ def make_listener(
         return CompletionQueueListener(
             loop, services, run, bounds, refuse, admit=admit, limits=limits, max_age_ms=max_age_ms
         )
-    return AioListener(
+    return Http2Listener(
         services, run, bounds, refuse, admit=admit, limits=limits, max_age_ms=max_age_ms
     )
 

@@ -9,6 +9,7 @@ and does not terminate TLS.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from aerobee_chassis.rpc.audit_log import AuditLog
 from aerobee_chassis.rpc.decrypted_key import decrypted
 from aerobee_chassis.rpc.guesses import Guesses
 from aerobee_chassis.rpc.transport import ChannelTls
+from aerobee_http2.tls import server_context
 from aerobee_wire.access.signature import Signatures
 from aerobee_wire.access.users import User
 from aerobee_wire.certificates import (
@@ -336,7 +338,7 @@ class PeerTls:
 
 
 class ServerTls:
-    """Provide gRPC with the certificates of a port, at each handshake.
+    """Provide the certificates of a port, at each handshake.
 
     Unless `client_auth` is "none", an authority of the files must have signed the certificate of
     each caller. If it is "optional", callers without a certificate are served, too. If
@@ -353,6 +355,7 @@ class ServerTls:
         self.accepts_plaintext = accepts_plaintext
         self._files = files
         self._client_auth = client_auth
+        self._context: ssl.SSLContext | None = None
 
     @property
     def max_age_ms(self) -> int | None:
@@ -385,13 +388,41 @@ class ServerTls:
         structlog.get_logger().info("certificates_reloaded", certificate=self._files.certificate)
         return self._configuration(pem)
 
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next handshake. Raises CertificateError for the first one.
+
+        It has new certificates if the files have changed. If these cannot be used, log an error and
+        keep the former ones.
+        """
+        if self._context is None:
+            self._context = self._context_of(usable(self._files.load))
+            return self._context
+        try:
+            pem = self._files.changed()
+        except UnusableCertificate as error:
+            log_unusable(error)
+            return self._context
+        if pem is not None:
+            self._context = self._context_of(pem)
+            structlog.get_logger().info(
+                "certificates_reloaded", certificate=self._files.certificate
+            )
+        return self._context
+
+    def _context_of(self, pem: Pem) -> ssl.SSLContext:
+        is_checked = self._client_auth != "none"
+        return server_context(pem._replace(authorities=self._authorities(pem)), is_checked)
+
     def _configuration(self, pem: Pem) -> grpc.ServerCertificateConfiguration:
-        authorities = pem.authorities
-        if self._client_auth == "optional":
-            authorities += b"\n" + ANYBODY_CERTIFICATE  # callers without a certificate present it
         return grpc.ssl_server_certificate_configuration(
-            [(pem.key, pem.certificate)], authorities or None
+            [(pem.key, pem.certificate)], self._authorities(pem) or None
         )
+
+    def _authorities(self, pem: Pem) -> bytes:
+        """Return the authorities that may have signed the certificate of a caller."""
+        if self._client_auth == "optional":  # callers without a certificate present this one
+            return pem.authorities + b"\n" + ANYBODY_CERTIFICATE
+        return pem.authorities
 
 
 def usable(load: Callable[[], Pem]) -> Pem:

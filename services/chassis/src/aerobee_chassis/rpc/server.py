@@ -38,8 +38,6 @@ from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, admit_all
 from aerobee_wire.access.caller import Caller
 
 if TYPE_CHECKING:
-    import grpc
-
     from aerobee_chassis.tls_port.supervisor import RelayPort
 
 FailureOf = Callable[[Exception], Failure | None]
@@ -139,7 +137,6 @@ class Server(Component):
     async def start(self) -> None:
         """Start listening. Raises PortInUse, CertificateError, or StartError."""
         self._now_s = asyncio.get_running_loop().time
-        credentials = None if self._tls is None else self._tls.credentials()
         listener = make_listener(
             self._services,
             self._run,
@@ -150,32 +147,28 @@ class Server(Component):
             max_age_ms=None if self._tls is None else self._tls.max_age_ms,
         )
         if self._tls is not None and self._tls.accepts_plaintext:
-            await self._start_relayed(listener, credentials)
+            await self._start_relayed(listener)
         else:
-            await self._start_alone(listener, credentials)
+            await self._start_alone(listener)
         self._listener = listener
         # A relay counts its own connections.
         is_relayed = self._relayed is not None or self._host.startswith("unix:")
-        if listener.has_sockets and not is_relayed:
+        if not listener.counts_connections and not is_relayed:
             self._connections = Connections(self.port, self._limits)
             await self._connections.start()
         self._health.set(True)
 
-    async def _start_alone(
-        self, listener: Listener, credentials: grpc.ServerCredentials | None
-    ) -> None:
+    async def _start_alone(self, listener: Listener) -> None:
         target = join_address(self._host, self.port)
         try:
-            self.port = listener.bind(target, credentials)
+            self.port = listener.bind(target, self._tls)
         except OSError:
             raise PortInUse(
                 f"cannot listen on {target}: the port is in use or not ours; choose another", target
             ) from None
         await listener.start()
 
-    async def _start_relayed(
-        self, listener: Listener, credentials: grpc.ServerCredentials | None
-    ) -> None:
+    async def _start_relayed(self, listener: Listener) -> None:
         """Listen for TLS and for plaintext on two sockets, and start a relay in front of them."""
         from aerobee_chassis.tls_port.settings import TlsSettings
         from aerobee_chassis.tls_port.supervisor import RelayPort
@@ -188,8 +181,8 @@ class Server(Component):
             passes_tls=True,
         )
         relayed.open()
-        listener.bind(f"unix:{relayed.backend}", None)
-        listener.bind(f"unix:{relayed.tls_backend}", credentials)
+        listener.bind(f"unix:{relayed.backend}")
+        listener.bind(f"unix:{relayed.tls_backend}", self._tls)
         await listener.start()
         await relayed.begin()
         self.port = relayed.port

@@ -7,6 +7,7 @@ loop carry the calls to other services (`http2`).
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -124,15 +125,25 @@ def server_options(
     return (*SERVER_OPTIONS, *port_options(limits), largest, *age)
 
 
+class PortTls(Protocol):
+    """The certificates of a port. Both functions raise CertificateError."""
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return the credentials of a port of gRPC's library."""
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next handshake, with the certificates of this moment."""
+
+
 class Listener(Protocol):
     """Serve services on one port. Use the object on one event loop."""
 
-    has_sockets: bool  # whether its connections are sockets of this process
+    counts_connections: bool  # whether it enforces the limits of connections by address itself
 
-    def bind(self, target: str, credentials: grpc.ServerCredentials | None = None) -> int:
+    def bind(self, target: str, tls: PortTls | None = None) -> int:
         """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError.
 
-        Without `credentials`, the port uses plaintext.
+        Without `tls`, the port uses plaintext. Raises CertificateError.
         """
 
     async def start(self) -> None: ...

@@ -20,6 +20,7 @@ from typing import Any, TypeVarTuple, cast
 
 from aerobee_chassis.clock import IN_REAL_TIME, Clock, SystemClock, real_time
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
+from aerobee_chassis.rpc.http2.loop import ServiceLoop
 from aerobee_chassis.rpc.loops import LoopKinds
 from aerobee_proxy.app import ProxyApp
 from aerobee_suite.broker_runner import BrokerRunner
@@ -81,7 +82,11 @@ class VirtualCompletionQueueLoop(VirtualTimeLoop, CompletionQueueLoop):
     """The event loop on the completion queue, in virtual time."""
 
 
-VIRTUAL_LOOPS = LoopKinds(VirtualCompletionQueueLoop, VirtualTimeLoop)
+class VirtualServiceLoop(VirtualTimeLoop, ServiceLoop):
+    """The event loop on sockets, in virtual time."""
+
+
+VIRTUAL_LOOPS = LoopKinds(VirtualCompletionQueueLoop, VirtualServiceLoop)
 
 
 class VirtualClock:

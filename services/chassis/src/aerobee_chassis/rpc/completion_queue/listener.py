@@ -12,8 +12,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
-
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
@@ -25,7 +23,7 @@ from aerobee_chassis.rpc.completion_queue.server_call import (
 )
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Service
-from aerobee_chassis.rpc.transport import Admit, Refuse, Run, admit_all, server_options
+from aerobee_chassis.rpc.transport import Admit, PortTls, Refuse, Run, admit_all, server_options
 
 GOODBYE_S = 0.5  # for clients to close their connections after their calls have ended
 WAITING_CALLS = 32  # new calls that gRPC may hand over before it is asked for more
@@ -34,7 +32,7 @@ _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
 
 
 class CompletionQueueListener:
-    has_sockets = True
+    counts_connections = False
 
     def __init__(
         self,
@@ -69,8 +67,8 @@ class CompletionQueueListener:
         self._down: asyncio.Future[None] = loop.create_future()
         self._looking: asyncio.TimerHandle | None = None
 
-    def bind(self, target: str, credentials: grpc.ServerCredentials | None = None) -> int:
-        given: Any = credentials
+    def bind(self, target: str, tls: PortTls | None = None) -> int:
+        given: Any = None if tls is None else tls.credentials()
         core = () if given is None else (given._credentials,)
         try:
             port = int(self._server.add_http2_port(target.encode(), *core))
@@ -78,7 +76,7 @@ class CompletionQueueListener:
             raise OSError(str(error)) from None
         if not port:
             raise OSError(f"cannot listen on {target}")
-        self.has_plaintext |= credentials is None
+        self.has_plaintext |= tls is None
         return port
 
     async def start(self) -> None:

@@ -1,1 +1,0 @@
-"""Serve calls with grpc.aio."""

@@ -1,0 +1,35 @@
+"""Describe the other end of a connection to its calls."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+
+from aerobee_chassis.addresses import is_relayed_tls, peer_address
+from aerobee_chassis.rpc.http2.sockets import AcceptedSocket
+
+
+class SocketPeer:
+    """The other end of a connection.
+
+    Attributes:
+        address: "host:port", or "unix" for a local socket that has no such name.
+        is_encrypted: Whether calls come over TLS, which this server or its relay terminates.
+    """
+
+    def __init__(self, accepted: AcceptedSocket) -> None:
+        self.address = peer_address(accepted.peer)
+        self.is_encrypted = accepted.tls is not None or is_relayed_tls(accepted.peer)
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connected(self, transport: asyncio.BaseTransport) -> None:
+        """Note the transport of the connection, after the handshake of TLS."""
+        self._transport = transport
+
+    @cached_property
+    def certificate_uris(self) -> tuple[str, ...]:
+        """Return the URIs in the certificate that TLS has verified; () without one."""
+        if self._transport is None:
+            return ()
+        found = self._transport.get_extra_info("peercert") or {}
+        return tuple(value for kind, value in found.get("subjectAltName", ()) if kind == "URI")
