@@ -9,7 +9,7 @@ and does not know the generated code: it reads fields of requests by their names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -462,17 +462,22 @@ def needs_of(row: Row, request: Any, cluster: str) -> list[Need]:
         if right.kind == CLUSTER:
             found[Need(CLUSTER, cluster, right.actions)] = None
             continue
-        # A batch has a topic for each message, but few different ones.
-        names = dict.fromkeys(filter(None, _reader(right.field)(request)))
-        if not names and right.or_cluster:
-            found[Need(CLUSTER, cluster, (GET,))] = None
+        names = _reader(right.field)(request)
+        if len(names) > 1:  # a batch has a topic for each message, but few different ones
+            names = dict.fromkeys(names)
+        is_about_all = right.or_cluster
         for name in names:
+            if not name:
+                continue
+            is_about_all = False
             if name == right.free:
                 continue
             if right.kind == TOPIC:
                 found[topic_need(name, *right.actions)] = None
             else:
                 found[Need(right.kind, name, right.actions)] = None
+        if is_about_all:
+            found[Need(CLUSTER, cluster, (GET,))] = None
     return list(found)
 
 
@@ -528,7 +533,7 @@ def resources_of(path: str, request: Any, cluster: str) -> list[str]:
 
 
 @lru_cache(maxsize=256)  # the fields of all rows
-def _reader(field: str) -> Callable[[Any], Iterable[Any]]:
+def _reader(field: str) -> Callable[[Any], Collection[Any]]:
     """Return a function that returns the values of a field of a message."""
     outer, elements, inner = field.partition("[]")
     get = attrgetter(outer)
@@ -540,9 +545,9 @@ def _reader(field: str) -> Callable[[Any], Iterable[Any]]:
     return lambda message: [value for each in _elements(get(message)) for value in read(each)]
 
 
-def _elements(field: Any) -> Iterable[Any]:
+def _elements(field: Any) -> Collection[Any]:
     """Return the elements of a repeated field, or the keys of a map."""
     keys = getattr(field, "keys", None)  # a check of the type takes 1 µs
     # [:], because the end of an iteration over the field itself takes 4 µs.
-    found: Iterable[Any] = field[:] if keys is None else keys()
+    found: Collection[Any] = field[:] if keys is None else keys()
     return found

@@ -25,11 +25,14 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from aerobee_wire.access.users import User
 from aerobee_wire.status import Code, MqError
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
 
 AUTHORIZATION_KEY = "authorization"
 SCHEME = "AEROBEE-HMAC-SHA256"
@@ -44,6 +47,7 @@ MAX_SESSIONS = 10_000  # of one user
 MAX_ENDED = 10_000  # sessions of all users; an ended one takes some 250 bytes
 
 _SEEN = (1 << WINDOW) - 1
+_BLOCK = sha256().block_size
 
 # The secret of this user replaces that of an unknown user, so that the response time does not
 # reveal which users exist.
@@ -129,7 +133,7 @@ class Signed(NamedTuple):
 
     def covers(self, request: bytes) -> bool:
         """Return whether this is the request that was signed, or one that TLS must protect."""
-        if self.needs_tls:
+        if self.digest == UNCOVERED:
             return len(request) > ALWAYS_COVERED
         return sha256(request).hexdigest() == self.digest
 
@@ -298,14 +302,24 @@ class _Session:
 
 
 def _signature(secret: bytes, path: str, fields: str) -> str:
-    found = _keyed(secret).copy()
-    found.update(f"{SCHEME} {path} {fields}".encode())
-    return found.hexdigest()
+    """Return the HMAC-SHA256 of the scheme, the path and the fields, in hex."""
+    inner, outer = _begun(secret, path)
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(fields.encode())
+    outer.update(inner.digest())
+    return outer.hexdigest()
 
 
-@lru_cache(maxsize=1_024)  # each call of a user: `hmac.digest` takes twice the time of a copy
-def _keyed(secret: bytes) -> hmac.HMAC:
-    return hmac.new(secret, digestmod="sha256")
+# For each call of a user, because `hmac.digest` takes 2.1 µs, and copies of these take 1.0 µs. A
+# pair takes some 700 bytes.
+@lru_cache(maxsize=1_024)
+def _begun(secret: bytes, path: str) -> tuple[Hash, Hash]:
+    """Return the two hashes of an HMAC (RFC 2104), the first one with the scheme and the path."""
+    key = secret if len(secret) <= _BLOCK else sha256(secret).digest()
+    key = key.ljust(_BLOCK, b"\0")
+    inner, outer = (sha256(bytes(byte ^ pad for byte in key)) for pad in (0x36, 0x5C))
+    inner.update(f"{SCHEME} {path} ".encode())
+    return inner, outer
 
 
 def _is_number(text: str) -> bool:

@@ -81,6 +81,18 @@ async def test_sends_that_would_wait_too_long_are_refused_with_the_time() -> Non
     assert buckets.refused == 1
 
 
+async def test_refused_send_takes_nothing_of_any_rate() -> None:
+    buckets = buckets_of(user("greedy", calls=3, messages_in=10, bytes_in=1_000))
+    await buckets.send(GREEDY, 1, 5_000)
+    for _ in range(10):
+        with raises_code(Code.FLOW_CONTROL):
+            await buckets.send(GREEDY, 10, 1)
+    await asyncio.sleep(3.1)  # the debt is paid
+    assert [await waits(buckets.send(GREEDY, 1, 1)) for _ in range(6)] == [0] * 6, "the burst"
+    assert await waits(buckets.call(GREEDY)) == 0
+    assert await waits(buckets.call(GREEDY)) == 0.333
+
+
 async def test_receives_wait_for_what_former_ones_received() -> None:
     buckets = buckets_of(user("greedy", messages_out=10))
     assert await waits(buckets.call(GREEDY, receives=True)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import random
 import tracemalloc
 from dataclasses import replace
@@ -53,6 +54,14 @@ class Service:
 
     def check(self, header: str, path: str = PATH) -> Signed | None:
         return self.signatures.check(header, path)
+
+
+@pytest.mark.parametrize("secret", [b"new", b"s" * 64, b"s" * 65, b"s" * 1_000])
+def test_a_signature_is_the_hmac_of_path_and_fields(secret: bytes) -> None:
+    header = Service().signer(secret=secret).sign(PATH, REQUEST)
+    fields, _, given = header.removeprefix(f"{SCHEME} ").rpartition(" ")
+    text = f"{SCHEME} {PATH} {fields}".encode()
+    assert given == hmac.digest(secret, text, "sha256").hex()
 
 
 def test_a_signature_names_its_user_and_covers_the_request() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
+from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets, host_of_peer
 from aerobee_wire.access.caller import Caller
 from aerobee_wire.identity import BROKER, CLIENT, CONSOLE, NAMESRV, PROXY
 from aerobee_wire.permissions import TABLE
@@ -60,7 +60,8 @@ class CallMeter:
             # Copies, because the end of an iteration over a field itself takes 4 µs. The joined
             # bodies would be copied to know their length; the send checks the sizes.
             sizes = request.batch.body_sizes[:]
-            sizes += [len(message.body) for message in request.messages[:]]
+            if len(messages := request.messages):
+                sizes += [len(message.body) for message in messages[:]]
             await self.buckets.send(_client(call), len(sizes), sum(sizes))
         else:
             client = _client(call, getattr(request, "client_id", ""))
@@ -75,11 +76,10 @@ class CallMeter:
 
 def _is_internal(call: Call) -> bool:
     """Return whether another process of the cluster calls."""
-    caller = call.caller
-    return caller.user is None and caller.identity is not None and caller.identity.role in INTERNAL
+    identity, signed, _ = call.caller
+    return signed is None and identity is not None and identity.role in INTERNAL
 
 
 def _client(call: Call, client_id: str = "") -> Client:
-    user = call.caller.user
-    host = call.peer.rpartition(":")[0].strip("[]")
-    return Client("" if user is None else user.name, client_id, host)
+    signed = call.caller.signed
+    return Client("" if signed is None else signed.user.name, client_id, host_of_peer(call.peer))

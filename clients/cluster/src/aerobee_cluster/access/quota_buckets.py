@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from aerobee_wire.access.quotas import DEFAULT, KINDS, Quota, Rates
@@ -43,18 +44,19 @@ class Client(NamedTuple):
     host: str
 
 
-class _Amounts(NamedTuple):
-    """The tokens that a call takes from the buckets of a client."""
-
-    calls: int = 0
-    messages_in: int = 0
-    bytes_in: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
+@lru_cache(maxsize=1_024)  # each call of a connection asks for it
+def host_of_peer(peer: str) -> str:
+    """Return the host of a "host:port", as quotas name it."""
+    return peer.rpartition(":")[0].strip("[]")
 
 
-assert _Amounts._fields == Rates.__slots__
-_FIRST_OUT = _Amounts._fields.index("messages_out")
+# The tokens that a call takes from the buckets of a client, one amount for each of these places. A
+# tuple with names takes 0.4 µs more for each call.
+_PLACES = Rates.__slots__
+assert _PLACES == ("calls", "messages_in", "bytes_in", "messages_out", "bytes_out")
+_FIRST_OUT = _PLACES.index("messages_out")
+_Amounts = tuple[int, int, int, int, int]
+_ONE_CALL: _Amounts = (1, 0, 0, 0, 0)
 
 
 class _Bucket:
@@ -71,6 +73,15 @@ class _Bucket:
         self.tokens = tokens if tokens < full else full
         self.rate, self.at_s = rate, now_s
 
+    def spend(self, amount: int, rate: int, now_s: float) -> bool:
+        """Refill the bucket and take tokens, or return False if it has a debt."""
+        full, tokens = rate * BURST_S, self.tokens + (now_s - self.at_s) * rate
+        tokens = tokens if tokens < full else full
+        is_free = tokens >= 0
+        self.tokens = tokens - amount if is_free else tokens
+        self.rate, self.at_s = rate, now_s
+        return is_free
+
     def take(self, amount: int, most_debt_s: float) -> None:
         """Take tokens. Afterwards the debt is at most `most_debt_s` of the rate, or as before."""
         least, tokens = -self.rate * most_debt_s, self.tokens - amount
@@ -81,7 +92,7 @@ class _Bucket:
 
 
 class _Limit(NamedTuple):
-    """A limited rate of a caller: its place in `_Amounts`, and the bucket that has its tokens."""
+    """A limited rate of a caller: its place in `_PLACES`, and the bucket that has its tokens."""
 
     place: int
     rate: int
@@ -116,7 +127,7 @@ class QuotaBuckets:
 
         Raises MqError with the code FLOW_CONTROL if the wait would be longer.
         """
-        wait_s = self._take(client, _Amounts(1, messages, size), sends=True)
+        wait_s = self._take(client, (1, messages, size, 0, 0), sends=True)
         if wait_s:
             await asyncio.sleep(wait_s)
 
@@ -125,7 +136,7 @@ class QuotaBuckets:
 
         If the call `receives` messages, it also waits for the debt of former receives.
         """
-        wait_s = self._take(client, _Amounts(1), receives=receives)
+        wait_s = self._take(client, _ONE_CALL, receives=receives)
         if wait_s:
             await asyncio.sleep(wait_s)
 
@@ -133,7 +144,7 @@ class QuotaBuckets:
         """Take the tokens of messages that a client received. Later receives wait for them."""
         if not self.active or not messages:
             return
-        amounts, now_s = _Amounts(messages_out=messages, bytes_out=size), self._now_s()
+        amounts, now_s = (0, 0, 0, messages, size), self._now_s()
         for limit in self._limits_of(client, now_s):
             if limit.place >= _FIRST_OUT:
                 limit.bucket.refill(limit.rate, now_s)
@@ -144,9 +155,34 @@ class QuotaBuckets:
     ) -> float:
         """Take these amounts. Return how long the call must wait for them, in seconds."""
         now_s = self._now_s()
-        taken: list[tuple[_Bucket, int]] = []
+        limits = self._limits_of(client, now_s)
+        spent: list[_Limit] = []
+        for limit in limits:
+            place, rate, bucket, _ = limit
+            amount = amounts[place]
+            if amount or (receives and place >= _FIRST_OUT):
+                if not bucket.spend(amount, rate, now_s):
+                    break
+                spent.append(limit)
+        else:
+            return 0.0
+        for place, _, bucket, _ in spent:
+            bucket.take(-amounts[place], math.inf)
+        return self._take_in_debt(limits, amounts, now_s, sends=sends, receives=receives)
+
+    def _take_in_debt(
+        self,
+        limits: list[_Limit],
+        amounts: _Amounts,
+        now_s: float,
+        *,
+        sends: bool,
+        receives: bool,
+    ) -> float:
+        """Take amounts from buckets of which one has a debt. Return the wait as `_take`."""
         wait_s, reason = 0.0, None
-        for limit in self._limits_of(client, now_s):
+        taken: list[tuple[_Bucket, int]] = []
+        for limit in limits:
             place, rate, bucket, _ = limit
             amount = amounts[place]
             if not amount and not (receives and place >= _FIRST_OUT):
@@ -212,14 +248,14 @@ class QuotaBuckets:
 
 
 def _limited(rates: Rates) -> list[tuple[int, int]]:
-    """Return the rates that are limited, with their places in `_Amounts`."""
-    values = (getattr(rates, name) for name in _Amounts._fields)
+    """Return the rates that are limited, with their places in `_PLACES`."""
+    values = (getattr(rates, name) for name in _PLACES)
     return [(place, rate) for place, rate in enumerate(values) if rate]
 
 
 def _over(limit: _Limit, wait_s: float) -> MqError:
     wait_ms, subject = round(wait_s * 1_000), limit.quota.subject
-    name = _Amounts._fields[limit.place].replace("_", " ")
+    name = _PLACES[limit.place].replace("_", " ")
     return MqError(
         Code.FLOW_CONTROL,
         f"the quota of {subject} allows {limit.rate} {name} a second: retry in {wait_ms} ms, or "

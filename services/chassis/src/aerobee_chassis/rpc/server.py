@@ -119,13 +119,14 @@ class Server(Component):
         self._tls = tls
         self._call_times = call_times
         self._now_s = monotonic  # until the loop is known
+        # Kept, because each check of a call looks its path up.
+        self._paths = {
+            service.name: {each.name: f"/{service.name}/{each.name}" for each in service.methods}
+            for service in self._services
+        }
         self._access = access if access is not None and access.enforced else None
         if access is not None:
-            access.cover(
-                f"/{service.name}/{method.name}"
-                for service in self._services
-                for method in service.methods
-            )
+            access.cover(path for paths in self._paths.values() for path in paths.values())
         self._listener: Listener | None = None
         self._relayed: RelayPort | None = None
 
@@ -226,7 +227,7 @@ class Server(Component):
 
     def _admit(self, service: str, method: Method, call: Call) -> Failure | Caller:
         assert self._access is not None
-        path = f"/{service}/{method.name}"
+        path = self._paths[service][method.name]
         try:
             return self._access.admit(path, call)
         except Exception as error:
@@ -235,6 +236,7 @@ class Server(Component):
     async def _run(
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | Failure | None:
+        path = self._paths[service][method.name]
         times = None if method.server_streams or method.client_streams else self._call_times
         begin_s = 0.0 if times is None else self._now_s()
         outcome: Message | Failure | None
@@ -243,35 +245,30 @@ class Server(Component):
             if self._access is None:
                 if not method.client_streams:
                     request = parsed(method, request)
-                outcome = await self._handle(service, method, request, call)
+                outcome = await self._handle(path, method, request, call)
             else:
-                path = f"/{service}/{method.name}"
                 request = _checked(self._access, path, method, request, call)
                 checked = None if method.client_streams else request
                 with self._access.hold(path, call, checked):
-                    outcome = await self._handle(service, method, request, call)
+                    outcome = await self._handle(path, method, request, call)
         except Exception as error:
-            outcome = self._failure(f"{service}/{method.name}", error)
+            outcome = self._failure(path[1:], error)
         if times is not None:
             times.ended(method.name, outcome, self._now_s() - begin_s)
         return outcome
 
-    async def _handle(
-        self, service: str, method: Method, request: Any, call: Call
-    ) -> Message | None:
+    async def _handle(self, path: str, method: Method, request: Any, call: Call) -> Message | None:
         if self._meter is None or method.client_streams or not self._meter.active:
-            return await self._call(service, method, request, call)
-        path = f"/{service}/{method.name}"
+            return await self._call(path, method, request, call)
         await self._meter.before(path, request, call)
-        answer = await self._call(service, method, request, call)
+        answer = await self._call(path, method, request, call)
         self._meter.after(path, request, call, answer)
         return answer
 
-    async def _call(self, service: str, method: Method, request: Any, call: Call) -> Message | None:
+    async def _call(self, path: str, method: Method, request: Any, call: Call) -> Message | None:
         audit = self._audit
         if audit is None:
             return await method.handler(request, call)
-        path = f"/{service}/{method.name}"
         if audit.covers(path, request):
             async with audit.change(path, request, call, self._states):
                 return await method.handler(request, call)

@@ -39,6 +39,13 @@ def _publishes(*of_topics: Resource) -> list[Need]:
     return [topic_need(name, PUB) for name in dict.fromkeys(map(stored_name, of_topics))]
 
 
+def _sends(request: s.SendMessageRequest) -> list[Need]:
+    messages = request.messages
+    if len(messages) == 1:  # of most requests
+        return [topic_need(stored_name(messages[0].topic), PUB)]
+    return _publishes(*[message.topic for message in messages[:]])
+
+
 def _subscribes(group: Resource, *of_topics: Resource) -> list[Need]:
     needs = [topic_need(stored_name(topic), SUB) for topic in of_topics]
     return [Need(GROUP, stored_name(group), (SUB,)), *needs]
@@ -68,7 +75,7 @@ def _settings(settings: Settings) -> list[Need]:
 NEEDS: Mapping[type, Callable[[Any], list[Need]]] = {
     s.QueryRouteRequest: lambda r: [topic_need(stored_name(r.topic), PUB, SUB)],
     s.HeartbeatRequest: _of_group_if_any,
-    s.SendMessageRequest: lambda r: _publishes(*[message.topic for message in r.messages[:]]),
+    s.SendMessageRequest: _sends,
     s.QueryAssignmentRequest: _of_group_and_topic,
     s.ReceiveMessageRequest: _of_group_and_queue,
     s.AckMessageRequest: _of_group_and_topic,

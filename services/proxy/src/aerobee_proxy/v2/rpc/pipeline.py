@@ -24,7 +24,7 @@ from aerobee_chassis.rpc.access import RejectionLog
 from aerobee_chassis.rpc.audit import Audit, Who
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.held_calls import HeldCalls
-from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets
+from aerobee_cluster.access.quota_buckets import Client, QuotaBuckets, host_of_peer
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication, claimed_user
@@ -65,8 +65,7 @@ class Caller(NamedTuple):
     @property
     def client(self) -> Client:
         """Return the client, as quotas name it."""
-        host = self.call.peer.rpartition(":")[0].strip("[]")
-        return Client(self.session.user, self.client_id, host)
+        return Client(self.session.user, self.client_id, host_of_peer(self.call.peer))
 
     def received(self, messages: int, size: int) -> None:
         """Count messages that the client received, and the bytes of their records."""
@@ -157,9 +156,12 @@ class Pipeline:
         if quotas is None or not quotas.active:
             return
         if isinstance(request, SendMessageRequest):
-            # A copy, because the end of an iteration over the field itself takes 4 µs.
-            sizes = [len(message.body) for message in request.messages[:]]
-            await quotas.send(caller.client, len(sizes), sum(sizes))
+            messages = request.messages
+            if (count := len(messages)) == 1:  # of most requests
+                size = len(messages[0].body)
+            else:  # a copy, because the end of an iteration over the field itself takes 4 µs
+                size = sum([len(message.body) for message in messages[:]])
+            await quotas.send(caller.client, count, size)
         else:
             receives = isinstance(request, ReceiveMessageRequest | PullMessageRequest)
             await quotas.call(caller.client, receives=receives)
