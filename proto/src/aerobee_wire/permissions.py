@@ -151,6 +151,7 @@ TABLE: Mapping[str, Row] = {
             "BrokerHeartbeat": _of_brokers_only(own="broker_name"),
             "QueryDataVersion": _of_brokers_only(own="broker_name"),
             "WatchRegistration": _of_brokers_only(own="broker_name"),
+            "RecordLogs": _of_brokers_only(own="broker_name"),
             "RegisterProxy": Row(frozenset({PROXY})),
             "UnregisterProxy": Row(frozenset({PROXY})),
             # A producer reads which brokers create the topics that are missing.

@@ -151,6 +151,7 @@ def rpc(request: type[M], response: type[R], service_name: str = "") -> Rpc[M, R
 REGISTER_BROKER = rpc(namesrv.RegisterBrokerRequest, namesrv.RegisterBrokerResponse)
 UNREGISTER_BROKER = rpc(namesrv.UnregisterBrokerRequest, namesrv.UnregisterBrokerResponse)
 WATCH_REGISTRATION = rpc(namesrv.WatchRegistrationRequest, namesrv.BrokerNotice)
+RECORD_LOGS = rpc(namesrv.RecordLogsRequest, namesrv.RecordLogsResponse)
 GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteResponse)
 LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)

@@ -406,3 +406,17 @@ def test_streams_of_clients_end_when_the_name_server_stops(
     next(stream)
     assert namesrv.stop() == 0
     assert list(stream) == []
+
+
+def test_records_of_logs_are_kept_for_the_group(caller: Caller) -> None:
+    mine = pb.LogRecord(store_id="s1", generation=3, end_offset=100, epoch=1)
+    group = {"cluster": CLUSTER, "broker_name": "broker-a"}
+    assert list(caller.call(pb.RecordLogsRequest(**group, records=[mine])).records) == [mine]
+    older = pb.LogRecord(store_id="s1", generation=2, end_offset=900, epoch=1)
+    other = pb.LogRecord(store_id="s2", generation=1, end_offset=5, epoch=1)
+    answer = caller.call(pb.RecordLogsRequest(**group, records=[older, other]))
+    assert list(answer.records) == [mine, other]
+    with raises_code(Code.INVALID_PARAMETER):
+        caller.call(pb.RecordLogsRequest(**group, records=[other] * 65))
+    with raises_code(Code.INVALID_PARAMETER):
+        caller.call(pb.RecordLogsRequest(**group, records=[pb.LogRecord(store_id=" ")]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from aerobee_broker.metadata.table import Table
 from aerobee_broker.replication.in_sync.counts import ReplicaCounts
 from aerobee_broker.replication.log.diverged import DivergedFiles
 from aerobee_broker.replication.log.snapshot import Snapshot
+from aerobee_broker.replication.role.enrollment import EnrollmentFile
 from aerobee_broker.replication.role.preparation import Preparation, ReopenStore
 from aerobee_broker.replication.role.snapshot_source import SnapshotSource
 from aerobee_broker.replication.role.unfinished import UnfinishedFile
@@ -71,6 +73,9 @@ class ReplicaParts:
         self.environment = _Environment(worker, worker, replica.disk, clock, options, store_format)
         self.unfinished = UnfinishedFile(replica.disk, CONFIG / "unfinished.json")
         self.unfinished.load()
+        self.enrollment = EnrollmentFile(replica.disk, CONFIG / "enrollment.json")
+        self.enrollment.load()
+        self._worker = worker
         self.diverged = DivergedFiles(replica.disk, PATH / "diverged")
         self.counts = ReplicaCounts()
         tables: Any = _Tables(replica, worker)
@@ -90,6 +95,10 @@ class ReplicaParts:
     @property
     def is_unfinished(self) -> bool:
         return self.unfinished.is_due(self.store.end_offset)
+
+    async def raise_generation(self, known: int) -> None:
+        generation = max(self.enrollment.generation, known) + 1
+        await self._worker(partial(self.enrollment.start, generation))
 
     def preparation(self, fetch: Callable[[int, int], Awaitable[Snapshot]]) -> Preparation:
         own: Any = self

@@ -73,6 +73,7 @@ class SimulatedCluster:
         self.client = loop.process(CLIENT)
         self.caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))  # of that process
         self._directory = directory
+        self._namesrv_starts = 0
         self.is_elected = False
         self._may_elect_unclean = False
         self.namesrv = loop.process(NAMESRV)
@@ -94,9 +95,11 @@ class SimulatedCluster:
                 options["brokerRole"] = "SLAVE"
             self.add(number, options)
 
-    def add(self, number: int, options: Mapping[str, Any]) -> BrokerNode:
-        """Start another broker of the group."""
-        node = BrokerNode(self, number, {"namesrvAddr": NAMESRV_ADDRESS, **options})
+    def add(
+        self, number: int, options: Mapping[str, Any], broker_id: int | None = None
+    ) -> BrokerNode:
+        """Start another broker, of the group unless its options say otherwise."""
+        node = BrokerNode(self, number, {"namesrvAddr": NAMESRV_ADDRESS, **options}, broker_id)
         self.transport.machines[node.address] = number
         self.nodes.append(node)
         node.start()
@@ -122,12 +125,20 @@ class SimulatedCluster:
         assert not node.is_up
         self.nodes.remove(node)
 
+    async def stop_namesrv(self) -> None:
+        """Kill it. It forgets all that it knows."""
+        self.namesrv.kill()
+        self.network.break_streams(NAMESRV)
+        self.namesrv = self.loop.process(NAMESRV)
+        await asyncio.sleep(1)
+
     async def start_namesrv(self) -> None:
+        self._namesrv_starts += 1
         options = NamesrvOptions.from_values(
             {
                 "bindAddress": "10.0.1.1",
                 "insecure": True,
-                "kvConfigPath": self._directory / "kvConfig.json",
+                "kvConfigPath": self._directory / f"{self._namesrv_starts}" / "kvConfig.json",
             }
         )
 

@@ -158,7 +158,7 @@ class BrokerNode:
         )
         identity = Identity(
             cluster="c",
-            broker_name="broker-a",
+            broker_name=options.broker_name,
             broker_id=self.broker_id,
             address=self.address,
             store_host=self.address,
@@ -234,6 +234,14 @@ class BrokerNode:
         assert self.process is None
         self.disk = copy.copy()
         self.has_torn_log = False
+
+    def put_log_back(self, copy: SimulatedDisk) -> None:
+        """Replace only its log by an earlier one: recovery finds that the end is missing."""
+        assert self.process is None
+        self.was_damaged = True
+        for path, data in copy.files().items():
+            if path.parent == LOG:
+                self.disk.put(path, data)
 
     def damage_log(self, rng: random.Random) -> str:
         """Flip, zero or truncate a part of its log, as storage or an operator does. It is off.

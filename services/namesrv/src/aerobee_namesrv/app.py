@@ -48,6 +48,7 @@ from aerobee_namesrv.config import NamesrvOptions, runtime_config
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.metrics import PREFIX, NamesrvMetrics, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
+from aerobee_namesrv.routing.log_records import LogRecords
 from aerobee_namesrv.routing.proxies import ProxyTable
 from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
 from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
@@ -107,6 +108,7 @@ class NamesrvApp(App):
         self.broker_live_table = BrokerLiveTable(self.clock, self.removals)
         self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
         self.proxies = ProxyTable(self.clock)
+        self._log_records = LogRecords()
         self._proxy_rpcs = ProxyRpcs(self.proxies)
         self._counts = RouteCounts()
         self._in_flight = bounds_of(options)
@@ -170,7 +172,9 @@ class NamesrvApp(App):
     def _service(self) -> Service:
         return bind(
             namesrv_pb2.DESCRIPTOR.services_by_name["NamesrvService"],
-            BrokerRpcs(self.manager, self.removals, self.kv_config, self.options),
+            BrokerRpcs(
+                self.manager, self.removals, self.kv_config, self.options, self._log_records
+            ),
             RouteRpcs(
                 self.manager,
                 self.kv_config,

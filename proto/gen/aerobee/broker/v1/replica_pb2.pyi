@@ -12,7 +12,7 @@ class GetReplicationStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
-    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner", "coordinator_reachable", "set_at_coordinator", "has_its_log", "damaged_ranges", "damaged_bytes", "repaired_records", "scrubbed_timestamp_ms")
+    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner", "coordinator_reachable", "set_at_coordinator", "has_its_log", "generation", "damaged_ranges", "damaged_bytes", "repaired_records", "scrubbed_timestamp_ms")
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class GetReplicationStatusResponse(_message.Message):
     COORDINATOR_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     SET_AT_COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     HAS_ITS_LOG_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_RANGES_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     REPAIRED_RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -49,11 +50,12 @@ class GetReplicationStatusResponse(_message.Message):
     coordinator_reachable: bool
     set_at_coordinator: _containers.RepeatedScalarFieldContainer[int]
     has_its_log: bool
+    generation: int
     damaged_ranges: int
     damaged_bytes: int
     repaired_records: int
     scrubbed_timestamp_ms: int
-    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ..., coordinator_reachable: _Optional[bool] = ..., set_at_coordinator: _Optional[_Iterable[int]] = ..., has_its_log: _Optional[bool] = ..., damaged_ranges: _Optional[int] = ..., damaged_bytes: _Optional[int] = ..., repaired_records: _Optional[int] = ..., scrubbed_timestamp_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ..., coordinator_reachable: _Optional[bool] = ..., set_at_coordinator: _Optional[_Iterable[int]] = ..., has_its_log: _Optional[bool] = ..., generation: _Optional[int] = ..., damaged_ranges: _Optional[int] = ..., damaged_bytes: _Optional[int] = ..., repaired_records: _Optional[int] = ..., scrubbed_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class MasterStatus(_message.Message):
     __slots__ = ("synchronous", "required_replicas", "in_sync", "followers")

@@ -42,6 +42,34 @@ class TopicConfig(_message.Message):
     attributes: _containers.ScalarMap[str, str]
     def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., topic_sys_flag: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class LogRecord(_message.Message):
+    __slots__ = ("store_id", "generation", "end_offset", "epoch")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    generation: int
+    end_offset: int
+    epoch: int
+    def __init__(self, store_id: _Optional[str] = ..., generation: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class RecordLogsRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name", "records")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    records: _containers.RepeatedCompositeFieldContainer[LogRecord]
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., records: _Optional[_Iterable[_Union[LogRecord, _Mapping]]] = ...) -> None: ...
+
+class RecordLogsResponse(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[LogRecord]
+    def __init__(self, records: _Optional[_Iterable[_Union[LogRecord, _Mapping]]] = ...) -> None: ...
+
 class RegisterBrokerRequest(_message.Message):
     __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows", "removed_topics", "process_id", "store_id", "number", "start_timestamp_ms")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]

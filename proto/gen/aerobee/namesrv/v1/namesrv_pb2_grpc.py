@@ -60,6 +60,11 @@ class NamesrvServiceStub:
                 request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchRegistrationRequest.SerializeToString,
                 response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.BrokerNotice.FromString,
                 _registered_method=True)
+        self.RecordLogs = channel.unary_unary(
+                '/aerobee.namesrv.v1.NamesrvService/RecordLogs',
+                request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RecordLogsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RecordLogsResponse.FromString,
+                _registered_method=True)
         self.RegisterProxy = channel.unary_stream(
                 '/aerobee.namesrv.v1.NamesrvService/RegisterProxy',
                 request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RegisterProxyRequest.SerializeToString,
@@ -192,6 +197,15 @@ class NamesrvServiceServicer:
         """A stream that a broker holds open while it lives. When it ends, the name server treats the broker as
         gone at once, as it would a closed connection. Carries notices of membership changes.
         BROKER_NOT_EXIST (211): register first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordLogs(self, request, context):
+        """Remembers how far the logs of a broker group went, while this process lives, and answers with all that it
+        remembers of that group. So a replica finds out that its disk is an older copy. Idempotent: of two records of
+        a store, the higher counts, by generation and then by end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -362,6 +376,11 @@ def add_NamesrvServiceServicer_to_server(servicer, server):
                     servicer.WatchRegistration,
                     request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchRegistrationRequest.FromString,
                     response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.BrokerNotice.SerializeToString,
+            ),
+            'RecordLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordLogs,
+                    request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RecordLogsRequest.FromString,
+                    response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RecordLogsResponse.SerializeToString,
             ),
             'RegisterProxy': grpc.unary_stream_rpc_method_handler(
                     servicer.RegisterProxy,
@@ -585,6 +604,33 @@ class NamesrvService:
             '/aerobee.namesrv.v1.NamesrvService/WatchRegistration',
             aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchRegistrationRequest.SerializeToString,
             aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.BrokerNotice.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.namesrv.v1.NamesrvService/RecordLogs',
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RecordLogsRequest.SerializeToString,
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.RecordLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ A caller in another process receives the code, not the class.
     ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    an asynchronous master might lose what it accepts
     ChangeNotKnown     SLAVE_NOT_AVAILABLE    too few replicas know the master's new options
     NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the same number
+    OtherGroup         BROKER_NOT_EXIST       a replica of another group has the address
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class ChangeNotKnown(MqError):
             f"nothing was stored: inSyncReplicas or totalReplicas was changed, and "
             f"{required} of the replicas of before must know that; {in_sync} are in sync, "
             f"without {missing}; bring that replica back, or, if it is gone for good, promote this "
-            "master (aerobee broker promote --unclean)",
+            "master (aerobee broker promote --unclean): it has all that was acknowledged, so that "
+            "loses nothing as long as no other replica is promoted that does not know the change",
             about="inSyncReplicas",
         )
 
@@ -121,6 +123,18 @@ class NumberInUse(MqError):
             "of them another brokerId, or stop it",
             retryable=True,
             about="brokerId",
+        )
+
+
+class OtherGroup(MqError):
+    """A replica of another broker group answers at an address where one of this group was."""
+
+    def __init__(self, address: str, cluster: str, broker_name: str) -> None:
+        super().__init__(
+            Code.BROKER_NOT_EXIST,
+            f"a replica of {broker_name} in cluster {cluster} answers at {address}: it is not of "
+            "this group, and is not asked; set haMasterAddress and brokerIP1 of this group anew",
+            about="haMasterAddress",
         )
 
 

@@ -1,13 +1,14 @@
-"""Implement the RPCs of brokers: registration, heartbeat, data version and watch.
+"""Implement the RPCs of brokers: registration, heartbeat, data version, watch and log records.
 
-They are RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion and WatchRegistration.
+They are RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion, WatchRegistration and
+RecordLogs.
 
 Codes: INVALID_PARAMETER; SYSTEM_ERROR (an unknown broker registers a single topic); SYSTEM_BUSY
 (the removal queue is full); BROKER_NOT_EXIST (heartbeat and watch of an unknown broker).
 
 Differences from Apache's server: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR. A heartbeat
 of an unknown broker is rejected. Each broker has a stream, the watch, which ends when the broker
-dies.
+dies. RecordLogs does not exist there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from aerobee_chassis.runtime_config import RuntimeConfig
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.routing.broker_live_table import RemovalQueue
+from aerobee_namesrv.routing.log_records import MAX_STORES, LogRecords
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import BrokerKey
 from aerobee_namesrv.rpc import checks, convert
@@ -37,6 +39,7 @@ class BrokerRpcs:
     removals: RemovalQueue
     kv_config: KVConfigManager
     options: RuntimeConfig[NamesrvOptions]
+    log_records: LogRecords
 
     async def register_broker(
         self, request: pb.RegisterBrokerRequest, call: Call
@@ -84,6 +87,19 @@ class BrokerRpcs:
             changed=stored != convert.data_version(request.data_version),
             data_version=convert.to_data_version(stored) if stored else None,
         )
+
+    async def record_logs(self, request: pb.RecordLogsRequest, call: Call) -> pb.RecordLogsResponse:
+        cluster = checks.name("cluster", request.cluster)
+        broker_name = checks.name("broker_name", request.broker_name)
+        if len(request.records) > MAX_STORES:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{len(request.records)} records: send {MAX_STORES} or fewer",
+                about="records",
+            )
+        records = [convert.log_record(each) for each in request.records]
+        known = self.log_records.record(cluster, broker_name, records)
+        return pb.RecordLogsResponse(records=list(map(convert.to_log_record, known.items())))
 
     async def watch_registration(self, request: pb.WatchRegistrationRequest, call: Call) -> None:
         key = convert.broker_key(request)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
+from aerobee_namesrv.routing.log_records import LogRecord
 from aerobee_namesrv.routing.rows import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     BrokerConflict,
@@ -36,6 +37,26 @@ def broker_key(
     return BrokerKey(
         checks.name("cluster", request.cluster),
         checks.address("broker_address", request.broker_address),
+    )
+
+
+def log_record(message: pb.LogRecord) -> tuple[str, LogRecord]:
+    """Convert a record to its store id and its content."""
+    record = LogRecord(
+        checks.not_negative("records.generation", message.generation),
+        checks.not_negative("records.end_offset", message.end_offset),
+        checks.not_negative("records.epoch", message.epoch),
+    )
+    return checks.name("records.store_id", message.store_id), record
+
+
+def to_log_record(item: tuple[str, LogRecord]) -> pb.LogRecord:
+    store_id, record = item
+    return pb.LogRecord(
+        store_id=store_id,
+        generation=record.generation,
+        end_offset=record.end_offset,
+        epoch=record.epoch,
     )
 
 

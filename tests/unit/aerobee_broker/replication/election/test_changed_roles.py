@@ -82,3 +82,32 @@ def test_replica_that_has_all_messages_leads_by_its_options() -> None:
         assert len(shown(changed)) == 2
 
     simulate(1, scenario)
+
+
+def test_replica_does_not_lead_by_its_options_if_the_number_of_copies_is_unknown() -> None:
+    """Two copies are required, and no option says how many there are: it may lack messages."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, {**STRICT, "totalReplicas": 1}, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        gone, changed, whole = cluster.nodes
+        changed.kill()
+        await client.send("orders", b"acknowledged")
+        gone.kill()
+        whole.kill()
+        changed.configure({"brokerRole": "SYNC_MASTER", "brokerId": 0})
+        changed.start()
+        await asyncio.sleep(5)
+        assert not changed.epoch_as_master
+        whole.start()
+        await asyncio.sleep(5)
+        refused = await cluster.promote(changed)
+        assert refused is not None and "totalReplicas" in refused.message
+        assert not changed.epoch_as_master
+        assert await cluster.promote(whole, unclean=True) is None
+        assert b"acknowledged" in shown(whole)
+
+    simulate(1, scenario)

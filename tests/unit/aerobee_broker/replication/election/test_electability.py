@@ -16,10 +16,12 @@ from aerobee_broker.replication.election.electability import (
     check_related,
     check_whole,
     knows_of_promotions,
+    leads_already,
     master_among,
     related,
 )
-from aerobee_broker.replication.errors import UnrelatedLogs
+from aerobee_broker.replication.election.log_records import LogRecord
+from aerobee_broker.replication.errors import NotElectable, UnrelatedLogs
 from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.log.handshake import LogDescription
@@ -243,3 +245,53 @@ def test_former_master_that_requires_less_waits_for_as_many_as_before() -> None:
     assert knows_of_promotions(before, [with_quorums(1), with_quorums(2)], keys)
     asynchronous = options("totalReplicas=3", "brokerRole=ASYNC_MASTER", NAMED[-1])
     assert not knows_of_promotions(before, [with_quorums(1)], asynchronous)
+
+
+@pytest.mark.parametrize(
+    ("record", "counts"),
+    [
+        (LogRecord(3, 100, 1), True),
+        (LogRecord(2, 500, 1), True),
+        (LogRecord(3, 101, 1), False),
+        (LogRecord(4, 50, 1), False),
+    ],
+    ids=["as it is", "before a start or a cut", "its log was longer", "a later start"],
+)
+def test_replica_below_its_record_does_not_count(record: LogRecord, *, counts: bool) -> None:
+    keys = slave("totalReplicas=3", "inSyncReplicas=2")
+    own, other = (replace(status(number), generation=3) for number in (1, 2))
+    records = {other.log.replica.store_id: record}
+    if counts:
+        check_enough(own, [other], keys, records)
+    else:
+        with pytest.raises(NotElectable, match=f"up to {record.end} at least"):
+            check_enough(own, [other], keys, records)
+
+
+def test_replica_with_damage_does_not_count() -> None:
+    """The damaged bytes may be the only copy of what the lost master acknowledged."""
+    keys = slave("totalReplicas=3", "inSyncReplicas=2")
+    damaged = replace(status(2), damage=DamageStatus(1, 70))
+    check_enough(status(1), [status(2)], keys)
+    with pytest.raises(NotElectable, match="70 bytes of its log are damaged"):
+        check_enough(status(1), [damaged], keys)
+
+
+def test_process_that_leads_the_last_epoch_is_found() -> None:
+    """It has the number of the former master, and so a copy of its disk."""
+    of_old = status(0, Role.MASTER, epoch=1)
+    assert leads_already([status(1), status(2)], 1) is None
+    assert leads_already([replace(of_old, master_address="host:0")], 1) == "host:0"
+    following = replace(status(1), following=True, master_address="host:0")
+    assert leads_already([following], 1) == "host:0"
+    assert leads_already([of_old, following], 2) is None, "this replica was promoted after that"
+
+
+def test_refusal_names_what_would_be_given_up() -> None:
+    keys = slave("totalReplicas=3", "inSyncReplicas=2")
+    with pytest.raises(NotElectable, match="has all that the master reported to them"):
+        check_enough(replace(status(1), master_end=100), [], keys)
+    with pytest.raises(NotElectable, match="gives up these 50 bytes"):
+        check_enough(replace(status(1), master_end=150), [], keys)
+    with pytest.raises(NotElectable, match="gives up these 50 bytes"):
+        check_enough(replace(status(1), master_end=150), [status(2)], slave())

@@ -41,6 +41,20 @@ def test_an_older_state_does_not_lower_the_version_that_was_seen() -> None:
     assert (file.seen, loaded(disk)) == (8, (0, 8))
 
 
+def test_doubt_outlives_a_start_and_ends_with_a_higher_generation() -> None:
+    disk = SimulatedDisk()
+    file = EnrollmentFile(disk, PATH)
+    file.start(3)
+    file.doubt()
+    file.start(4)
+    again = EnrollmentFile(disk, PATH)
+    again.load()
+    assert (again.generation, again.is_doubtful) == (4, True)
+    again.trust(9)
+    file.load()
+    assert (file.generation, file.is_doubtful) == (9, False)
+
+
 def test_a_power_cut_at_any_change_leaves_the_old_number_or_the_new_one() -> None:
     for crash_at in range(1, 20):
         disk = SimulatedDisk(crash_at)

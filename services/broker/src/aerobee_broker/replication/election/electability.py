@@ -14,9 +14,11 @@ nothing in this log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.replication.election.log_records import LogRecord
 from aerobee_broker.replication.errors import NotElectable, UnrelatedLogs
 from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import Reach
@@ -24,6 +26,7 @@ from aerobee_broker.replication.log.handshake import LogDescription, alike_below
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
 from aerobee_broker.store.damage import DamagedRange
 
+NO_RECORDS: Mapping[str, LogRecord] = MappingProxyType({})
 GIVE_UP = "or give up what only they have (--unclean)"
 
 
@@ -105,11 +108,15 @@ def check_related(own: LogDescription, found: Sequence[ReplicaStatus]) -> None:
 
 
 def check_enough(
-    own: ReplicaStatus, others: Sequence[ReplicaStatus], options: BrokerOptions
+    own: ReplicaStatus,
+    others: Sequence[ReplicaStatus],
+    options: BrokerOptions,
+    records: Mapping[str, LogRecord] = NO_RECORDS,
 ) -> None:
     """Check that enough replicas answer to find all acknowledged messages.
 
-    `own` is this replica, and `others` are the other replicas that answer.
+    `own` is this replica, and `others` are the other replicas that answer. `records` are those of
+    their stores at the name servers, from before the replicas answered.
 
     Raises NotElectable, and UnrelatedLogs if logs of another origin are among those that answer.
     """
@@ -117,16 +124,19 @@ def check_enough(
     strictest = _strictest(found, options)
     if strictest is None:
         raise NotElectable(
-            "the master cannot be reached, and totalReplicas does not say how many copies there "
-            "are: set it on all replicas, bring the master back, "
-            "or give up what only it has (--unclean)"
+            "the master cannot be reached, and it, or this replica, does not have totalReplicas, "
+            "so it is unknown how many copies there are: bring the master back, or give up what "
+            f"only it has (--unclean).{_given_up(found)} Then set totalReplicas on all replicas"
         )
     total, required = strictest
     needed = total - required + 1
     counted = [
         each
         for each in found
-        if _has_what_it_confirmed(each) and strictest.counts(each.log.replica.replica_id)
+        if _has_what_it_confirmed(each)
+        and not each.damage.ranges
+        and not _went_back(each, records)
+        and strictest.counts(each.log.replica.replica_id)
     ]
     if len(counted) < needed:
         unrelated = [each for each in others if _hides(own.log, each)]
@@ -139,7 +149,8 @@ def check_enough(
         raise NotElectable(
             f"the master cannot be reached, and {len(counted)} of {total} replicas {verb}{listed}; "
             f"{needed} must: a message that was acknowledged with {required} of them may be on "
-            f"none of these. Bring others back, {GIVE_UP}"
+            f"none of these.{_why_not(found, records)}{_given_up(found)} Bring others back, "
+            f"{GIVE_UP}"
         )
 
 
@@ -176,6 +187,19 @@ def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> Rep
     return max(newer, key=lambda each: each.log.confirmed, default=None)
 
 
+def leads_already(found: Sequence[ReplicaStatus], epoch: int) -> str | None:
+    """Return the address of another process that leads `epoch` or a later one, or None.
+
+    `epoch` is the last one that this former master knows. Such a process has a copy of its disk,
+    or was promoted to the same epoch. A replica that follows shows the process too, if that process
+    itself does not answer.
+    """
+    for each in found:
+        if each.log.epoch >= epoch and (each.role is Role.MASTER or each.following):
+            return each.master_address
+    return None
+
+
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
     """Check that the log of no other replica goes further. Raises NotElectable.
 
@@ -201,6 +225,47 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
     is_emptied = found.log.is_empty and found.log.history.settled > 0
     lacks_log = is_emptied or (found.copying and not found.has_its_log)
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
+
+
+def _went_back(found: ReplicaStatus, records: Mapping[str, LogRecord]) -> bool:
+    """Return whether the disk of this replica is older than its record."""
+    known = records.get(found.log.replica.store_id)
+    return known is not None and (known.generation, known.end) > (found.generation, found.synced)
+
+
+def _why_not(found: Sequence[ReplicaStatus], records: Mapping[str, LogRecord]) -> str:
+    """Return the sentences that say which replicas answer and do not count."""
+    text = ""
+    for each in found:
+        replica, known = each.log.replica, records.get(each.log.replica.store_id)
+        if known is not None and _went_back(each, records):
+            text += (
+                f" Replica {replica} does not count: its disk ends at physical offset "
+                f"{each.synced}, and it had more, up to {known.end} at least."
+            )
+        elif each.damage.ranges:
+            text += (
+                f" Replica {replica} does not count: {each.damage.bytes} bytes of its log are "
+                "damaged."
+            )
+        elif each.copying and not each.has_its_log:
+            text += f" Replica {replica} does not count: its log is incomplete, or an older copy."
+    return text
+
+
+def _given_up(found: Sequence[ReplicaStatus]) -> str:
+    """Return the sentence that says what `--unclean` gives up, as far as these replicas know."""
+    end = max(each.log.end for each in found)
+    known = max(max(each.master_end, each.log.confirmed) for each in found)
+    if known > end:
+        return (
+            f" The longest log of these ends at physical offset {end}, and that of the master went "
+            f"to {known} at least: --unclean gives up these {known - end} bytes, and what followed."
+        )
+    return (
+        f" The longest log of these ends at physical offset {end}, and has all that the master "
+        "reported to them: --unclean gives up what the master wrote after that, if anything."
+    )
 
 
 def _reach(log: LogDescription) -> Reach:

@@ -28,14 +28,16 @@ from aerobee_broker.replication.election.electability import (
     check_whole,
     knows_of_promotions,
     lacks_confirmed,
+    leads_already,
     master_among,
     related,
 )
+from aerobee_broker.replication.election.log_records import LogWitness
 from aerobee_broker.replication.election.masters import GroupAtNameServer, Masters
 from aerobee_broker.replication.election.member import Member
 from aerobee_broker.replication.election.status import replica_status
 from aerobee_broker.replication.election.unclean import log_given_up
-from aerobee_broker.replication.errors import EpochNotNoted, NotPromoted
+from aerobee_broker.replication.errors import EpochNotNoted, NotPromoted, OtherGroup
 from aerobee_broker.replication.in_sync.counts import Reason
 from aerobee_broker.replication.log.epochs import NOTHING, EpochHistory, Reach, promotion_epoch
 from aerobee_broker.replication.log.handshake import LogDescription
@@ -43,12 +45,14 @@ from aerobee_broker.replication.log.status import ReplicaStatus, Role
 from aerobee_broker.replication.role.master import MasterRole
 from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.rpc.replica import Promotion, ReplicaCalls
-from aerobee_chassis.background import until_one_ends
+from aerobee_chassis.background import PeriodicTask, until_one_ends
+from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_wire.epochs import PROMOTION_STEP, can_reach
 from aerobee_wire.route import FORMER_MASTER_ID
 from aerobee_wire.status import MqError
 
 AGAIN_S = 1.0  # seconds after a role could not be taken
+RECORD_S = 1.0  # seconds between two records of the log at name servers
 
 
 class ManualFailover(Member):
@@ -70,6 +74,8 @@ class ManualFailover(Member):
         super().__init__(roles, calls)
         self._coordinator = coordinator
         self._masters = masters
+        self._witness = LogWitness(roles.own, masters, lambda: roles.master is not None)
+        self._lifecycle = Lifecycle()
         self._address = address
         self._options = roles.own.environment.options
         self._clock = roles.own.environment.clock.real
@@ -85,10 +91,12 @@ class ManualFailover(Member):
 
     async def start(self) -> None:
         self._coordinator.load()
+        await self._lifecycle.start(PeriodicTask("log records", RECORD_S, self._witness.look))
         self._task = asyncio.create_task(self._run(), name="role")
         await self._tried.wait()
 
     async def stop(self) -> None:
+        await self._lifecycle.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -156,7 +164,7 @@ class ManualFailover(Member):
         """
         options, quorums = self._options, self._roles.own.epochs.history.quorums
         required = max([options.least_copies, *(each.required for each in quorums)])
-        if not (options.namesrvs and options.total_replicas > 1 and self._known_at_first):
+        if not (options.namesrvs and self._known_at_first):
             return False
         if required < 2:
             return False
@@ -256,6 +264,7 @@ class ManualFailover(Member):
         If this replica leads, its whole log becomes visible. Return None if the group has had a
         master and too few replicas answer to decide.
         """
+        await self._witness.look()
         group = await self._masters.group()
         found, _ = await self._ask(group)
         # This replica may have noted a promotion of another replica meanwhile.
@@ -266,16 +275,12 @@ class ManualFailover(Member):
             return False
         if not highest or self._was_changed:
             return True
-        own = self._roles.own.describe()
-        if (knows_more := lacks_confirmed(own, found)) is not None:
-            structlog.get_logger().error(
-                "store_went_back",
-                end=own.end,
-                known_end=knows_more.log.confirmed,
-                known_by=str(knows_more.log.replica),
-                advice="this disk is an older copy, and does not lead: promote another replica",
-            )
+        if self._is_older_copy(found):
             return False
+        if (other := leads_already(found, highest)) is not None:
+            self._log_other(other)
+            return None
+        own = self._roles.own.describe()
         if knows_of_promotions(own, found, self._options) and self._waited_for_all(found):
             return True
         if not self._wait_logged:
@@ -283,6 +288,32 @@ class ManualFailover(Member):
             structlog.get_logger().warning("waits_for_replicas", epoch=highest, answer=answering)
         self._wait_logged = True
         return None
+
+    def _is_older_copy(self, found: Sequence[ReplicaStatus]) -> bool:
+        """Return whether this disk is known to lack messages that the group has confirmed."""
+        if self._roles.own.is_displaced:
+            return True  # logged when it was found
+        own = self._roles.own.describe()
+        if (knows_more := lacks_confirmed(own, found)) is None:
+            return False
+        structlog.get_logger().error(
+            "store_went_back",
+            end=own.end,
+            known_end=knows_more.log.confirmed,
+            known_by=str(knows_more.log.replica),
+            advice="this disk is an older copy, and does not lead: promote another replica",
+        )
+        return True
+
+    def _log_other(self, address: str) -> None:
+        if not self._wait_logged:
+            structlog.get_logger().error(
+                "other_process_leads",
+                other_address=address,
+                advice="another process is master of this replica's last epoch, perhaps with a "
+                "copy of its disk: stop one of them",
+            )
+        self._wait_logged = True
 
     def _waited_for_all(self, found: Sequence[ReplicaStatus]) -> bool:
         """Return whether all other replicas answer, or have had enough time to answer.
@@ -327,7 +358,9 @@ class ManualFailover(Member):
                     await self._give_up_unmet()
                 return promotion
             self.check_finished()
-            own = replica_status(self._roles, self._address)
+            await self._witness.look()  # before the others answer: their logs grow
+            records = dict(self._witness.records)
+            own, before = replica_status(self._roles, self._address), self._highest_epoch()
             damaged = list(self._roles.own.store.damage.ranges)
             found = await self._others()
             if not unclean:
@@ -339,17 +372,18 @@ class ManualFailover(Member):
                 await self.calls.hand_over(master.address, master.log.epoch, own.log.replica)
             elif not unclean:
                 check_electable(own)
-                check_enough(own, found, self._options)
+                check_enough(own, found, self._options, records)
                 check_furthest(own.log, [each.log for each in found if not each.learner])
-            known_epochs = (each.log.epoch for each in (own, *found))
-            epoch = promotion_epoch(max(self._highest_epoch(), *known_epochs))
+            # Not the epoch that another promotion has noted here since: a higher one would end its
+            # master, and this replica may have a shorter log.
+            epoch = promotion_epoch(max([before, *(each.log.epoch for each in found)]))
             noted = await self._note_at([each.address for each in found], epoch)
             # The old master may be back, and this replica may have cut its log.
             self.check_finished()
             known = {log.replica for log in noted}
             answered = [each for each in found if each.log.replica in known]
             if not unclean and (master is None or master.log.replica not in known):
-                check_enough(own, answered, self._options)
+                check_enough(own, answered, self._options, records)
             if not unclean:
                 # Also after a handover: the master accepts messages again if this took too long.
                 whole = {each.log.replica for each in answered if not each.learner}
@@ -391,17 +425,19 @@ class ManualFailover(Member):
         """Return one status for each replica id that answers, and the errors of the rest.
 
         A replica with an epoch that this group cannot have reached counts as one that is silent.
+        So does one of another group: an address may have been given to another machine.
         """
         addresses = {*group.addresses.values(), self._options.ha_master_address}
         asked = [self.calls.status(each) for each in sorted(addresses - {self._address, ""})]
         found: dict[int, ReplicaStatus] = {}
         silent: list[MqError] = []
-        known = self._highest_epoch()
+        known, own = self._highest_epoch(), self._roles.own.replica
+        group_name = self._options.broker_cluster_name, self._options.broker_name
         for answer in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(answer, ReplicaStatus) and not can_reach(answer.log.epoch, known):
-                silent.append(
-                    EpochNotBelieved(str(self._roles.own.replica), answer.log.epoch, known)
-                )
+            if isinstance(answer, ReplicaStatus) and answer.log.group != group_name:
+                silent.append(OtherGroup(answer.address, *answer.log.group))
+            elif isinstance(answer, ReplicaStatus) and not can_reach(answer.log.epoch, known):
+                silent.append(EpochNotBelieved(str(own), answer.log.epoch, known))
             elif isinstance(answer, ReplicaStatus):
                 found[answer.log.replica.replica_id] = answer
             elif isinstance(answer, MqError):

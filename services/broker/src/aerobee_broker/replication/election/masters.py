@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.replication.election.log_records import LogRecord
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_cluster.name_servers import places_of
 from aerobee_wire import rpcs
@@ -62,6 +63,44 @@ class Masters:
             key=lambda group: (group.epoch, bool(group.master)),
             default=GroupAtNameServer(0, {}),
         )
+
+    async def record_logs(self, records: Mapping[str, LogRecord]) -> dict[str, LogRecord] | None:
+        """Send records by store id to all name servers, and return the newest that they know.
+
+        Return None if no name server answers.
+        """
+        request = namesrv_pb2.RecordLogsRequest(
+            cluster=self._cluster,
+            broker_name=self._broker_name,
+            records=[
+                namesrv_pb2.LogRecord(
+                    store_id=store_id,
+                    generation=record.generation,
+                    end_offset=record.end,
+                    epoch=record.epoch,
+                )
+                for store_id, record in records.items()
+            ],
+        )
+        places = await places_of(self._namesrvs)
+        answers = await asyncio.gather(*(self._record(each, request) for each in places))
+        if all(answer is None for answer in answers):
+            return None
+        known: dict[str, LogRecord] = {}
+        for each in (each for answer in answers if answer is not None for each in answer.records):
+            record = LogRecord(each.generation, each.end_offset, each.epoch)
+            known[each.store_id] = max(record, known.get(each.store_id, record))
+        return known
+
+    async def _record(
+        self, namesrv: str, request: namesrv_pb2.RecordLogsRequest
+    ) -> namesrv_pb2.RecordLogsResponse | None:
+        try:
+            return await self._caller.call(namesrv, rpcs.RECORD_LOGS, request, timeout_s=TIMEOUT_S)
+        except MqError as error:  # also of an older version
+            log = structlog.get_logger()
+            log.debug("log_not_recorded", namesrv=namesrv, reason=error.message)
+        return None
 
     async def _ask(self, namesrv: str) -> GroupAtNameServer | None:
         request = namesrv_pb2.WatchBrokersRequest()

@@ -6,6 +6,11 @@ from aerobee_broker.errors import NotServed
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
 from aerobee_broker.replication.role.role_runner import ISOLATED, RoleRunner
 
+OLDER_COPY = (
+    "its disk is an older copy, or another process has a copy of it: it may lack messages, and "
+    "does not count in a promotion until it has caught up with a master"
+)
+
 
 def replica_status(
     roles: RoleRunner,
@@ -34,6 +39,8 @@ def replica_status(
         trouble = "" if slave.is_following else slave.trouble
         read_only = store.flush.read_only_reason
         reason = slave.refusal or read_only or store.disk_full_reason or trouble
+        if own.is_displaced and not slave.refusal:
+            reason = f"{OLDER_COPY} ({reason})" if reason else OLDER_COPY
     return ReplicaStatus(
         own.describe(),
         address,
@@ -47,6 +54,7 @@ def replica_status(
         copying=own.is_unfinished or own.is_displaced,
         has_its_log=own.has_its_log,
         master_end=slave.master_end if slave else 0,
+        generation=own.enrollment.generation,
         learner=options.is_learner or bool(own.unfinished.since),
         master=None if master is None else master.status(),
         coordinator_reachable=coordinator_reachable,

@@ -94,6 +94,11 @@ class LogDescription:
     def is_empty(self) -> bool:
         return self.lowest == self.end
 
+    @property
+    def group(self) -> tuple[str, str]:
+        """Return the names of the cluster and of the broker group."""
+        return self.cluster, self.broker_name
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:

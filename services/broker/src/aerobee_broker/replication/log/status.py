@@ -86,6 +86,7 @@ class ReplicaStatus:
     - `has_its_log`: True if the replica has all the log that it ever confirmed. If it is also
       copying, it lacks only tables.
     - `master_end`: for a slave, the end of its master's log as last reported; 0 if not reported.
+    - `generation`: the generation of the store (`EnrollmentFile`); 0 from an older version.
     - `learner`: True if the replica never joins the in-sync set.
     - `coordinator_reachable`: whether the coordinator answers; None if there is none.
     - `set_at_coordinator`: the replica ids of the in-sync set as last read at the coordinator. The
@@ -105,6 +106,7 @@ class ReplicaStatus:
     copying: bool = False
     has_its_log: bool = False
     master_end: int = 0
+    generation: int = 0
     learner: bool = False
     master: MasterStatus | None = None
     coordinator_reachable: bool | None = None

@@ -1,8 +1,12 @@
-"""Keep the data that a store needs to check its coordinator: `config/enrollment.json`.
+"""Keep the data that shows whether a store is the newest copy: `config/enrollment.json`.
 
 `generation` rises at each start, first in this file and then at the coordinator. So an older copy
 of the disk has a lower generation than the coordinator. `seen` is the highest version of a state
 that this replica has read. A coordinator with a lower version has lost changes.
+
+Without etcd, name servers keep the records. Then the generation also rises before each cut of the
+log, so that the log only grows within a generation. `is_doubtful` is True if the store may lack
+what was confirmed with its id: the disk is an older copy, or another process has a copy of it.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from aerobee_wire.checked_json import decode, encode
 class EnrollmentFile:
     """Read and write the file.
 
-    `generation` and `seen` are the values on the disk, valid after `load`. They are 0 if there is
-    no file.
+    `generation`, `seen` and `is_doubtful` are the values on the disk, valid after `load`. They are
+    0 and False if there is no file.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.generation = 0
         self.seen = 0
+        self.is_doubtful = False
         self._disk = disk
         self._path = path
 
@@ -32,23 +37,37 @@ class EnrollmentFile:
         try:
             content = decode(read_file(self._disk, self._path))
             self.generation, self.seen = int(content["generation"]), int(content["seen"])
+            self.is_doubtful = bool(content.get("doubtful", False))
         except FileNotFoundError:
             self.generation = self.seen = 0
+            self.is_doubtful = False
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error!r}") from error
 
     def start(self, generation: int) -> None:
         """Save the generation of this start, durably. Raises OSError."""
-        self._save(generation, self.seen)
+        self._save(generation, self.seen, is_doubtful=self.is_doubtful)
+
+    def doubt(self) -> None:
+        """Save that the store may lack what was confirmed with its id. Raises OSError."""
+        self._save(self.generation, self.seen, is_doubtful=True)
+
+    def trust(self, generation: int) -> None:
+        """Save that the store has all that was confirmed. Raises OSError.
+
+        `generation` is higher than that of each other copy of the store.
+        """
+        self._save(generation, self.seen, is_doubtful=False)
 
     def see(self, version: int) -> None:
         """Save the version of a state that was read, durably. The value never falls.
 
         Raises OSError.
         """
-        self._save(self.generation, max(self.seen, version))
+        self._save(self.generation, max(self.seen, version), is_doubtful=self.is_doubtful)
 
-    def _save(self, generation: int, seen: int) -> None:
+    def _save(self, generation: int, seen: int, *, is_doubtful: bool) -> None:
         self._disk.make_directory(self._path.parent)
-        replace_file(self._disk, self._path, encode({"generation": generation, "seen": seen}))
-        self.generation, self.seen = generation, seen
+        content = {"generation": generation, "seen": seen, "doubtful": is_doubtful}
+        replace_file(self._disk, self._path, encode(content))
+        self.generation, self.seen, self.is_doubtful = generation, seen, is_doubtful

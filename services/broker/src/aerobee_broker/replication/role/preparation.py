@@ -94,6 +94,7 @@ class Preparation:
             if agreement.action is not Action.COPY or known is not None or before is None:
                 await self._mark(Unfinished(copies=copies, since=since))
             if agreement.action in (Action.CUT, Action.WIPE):
+                await own.raise_generation(0)  # after this, the log may be shorter
                 await self._cut(agreement)
             if agreement.action is Action.WIPE:
                 await self._mark(Unfinished(copies=copies, wipes=True))

@@ -39,8 +39,9 @@ class ReplicaStore:
     The store does not accept appends until a master enables them.
 
     `in_use` is a lock for work that takes long or that replaces files of the store. `trouble` is
-    the reason why the store did not reopen, or "". `is_displaced` is True after the master has
-    refused this process, because it serves another one with its number.
+    the reason why the store did not reopen, or "". `is_displaced` is True if the store may lack
+    what was confirmed with its id: the master serves another process with its number, or the disk
+    is an older copy. It is durable, and ends when the replica has caught up with a master.
     """
 
     def __init__(self, environment: Environment, store_host: str, process_id: str = "") -> None:
@@ -148,6 +149,7 @@ class ReplicaStore:
             self.replica = Replica(environment.options.broker_id, self._identity.load())
             self.epochs.load()
             self.enrollment.load()
+            self.is_displaced |= self.enrollment.is_doubtful
             self.tables = Tables(environment, replicated=True)
             self.tables.restore()
             lite = WarmLite(environment, store, self.tables)
@@ -193,12 +195,27 @@ class ReplicaStore:
         self._current_epoch = max(self._current_epoch, epoch)
         self.is_displaced = False
 
-    def note_displaced(self) -> None:
-        """Record that the master serves another process with the number of this replica.
+    async def note_displaced(self) -> None:
+        """Record durably that this store may lack what was confirmed with its id.
 
-        What that process confirms may be missing here, until this one has caught up with a master.
+        It is complete again when it has caught up with a master. Log a failure of the disk.
         """
         self.is_displaced = True
+        if self.enrollment.is_doubtful:
+            return
+        try:
+            await self.environment.writer(self.enrollment.doubt)
+        except OSError as error:  # this process knows, and the next one may not
+            structlog.get_logger().error("displacement_not_noted", reason=str(error))
+
+    async def note_complete(self, known: int) -> None:
+        """Make it durable that this store has caught up. Raises OSError.
+
+        `known` is the highest generation of a copy of this store. Other copies have a lower
+        generation from now on.
+        """
+        generation = max(self.enrollment.generation, known) + 1
+        await self.environment.writer(partial(self.enrollment.trust, generation))
 
     @property
     def reach(self) -> Reach:

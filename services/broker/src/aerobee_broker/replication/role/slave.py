@@ -225,7 +225,7 @@ class SlaveRole:
                 raise
             self._is_full = error.code is Code.DISK_FULL
             if error.code is Code.SERVICE_NOT_AVAILABLE and error.about == "brokerId":
-                self._own.note_displaced()
+                await self._own.note_displaced()
             if isinstance(error, ReplicaRefused) or error.code is Code.ILLEGAL_OPERATION:
                 self.refusal = error.message
             reason = error.message

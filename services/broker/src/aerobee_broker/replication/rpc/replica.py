@@ -190,6 +190,7 @@ def status_message(status: ReplicaStatus) -> pb.GetReplicationStatusResponse:
         copying=status.copying,
         has_its_log=status.has_its_log,
         master_end_offset=status.master_end,
+        generation=status.generation,
         learner=status.learner,
         master=None if status.master is None else _master_message(status.master),
         coordinator_reachable=status.coordinator_reachable,
@@ -239,6 +240,7 @@ def status_of(answer: pb.GetReplicationStatusResponse) -> ReplicaStatus:
         copying=answer.copying,
         has_its_log=answer.has_its_log,
         master_end=answer.master_end_offset,
+        generation=answer.generation,
         learner=answer.learner,
         master=_master_of(answer, log.replica) if answer.HasField("master") else None,
         coordinator_reachable=(
