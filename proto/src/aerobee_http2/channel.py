@@ -70,7 +70,7 @@ class Channel:
         self._backoff = Backoff(times.first_backoff_s, times.last_backoff_s)
         self._failure: CallFailed | None = None  # of the last attempt to connect
         self._retry_at = -math.inf
-        self._closed: CallFailed | None = None
+        self._closed: CallFailed | None = None  # of the calls that have not begun
         self._drained = asyncio.Event()
 
     async def unary(
@@ -125,9 +125,11 @@ class Channel:
     async def close(self, grace_s: float | None) -> None:
         """Accept no new calls, and close the connections.
 
-        Calls in flight continue for up to `grace_s`. Then they fail with CANCELLED.
+        Calls in flight continue for up to `grace_s`. Then they fail with CANCELLED. So do calls
+        that wait for a connection, but at once: with a `grace_s`, another channel may repeat them.
         """
-        self._closed = CallFailed("CANCELLED", CLOSED)
+        is_replaced = grace_s is not None
+        self._closed = CallFailed("CANCELLED", CLOSED, was_not_processed=is_replaced)
         try:
             if self._connecting is not None:
                 self._connecting.cancel()
@@ -143,7 +145,7 @@ class Channel:
             pass
         finally:
             for connection in tuple(self._connections):
-                connection.close(self._closed)
+                connection.close(CallFailed("CANCELLED", CLOSED))
             await asyncio.sleep(0)  # until the sockets are closed
 
     # ---- calls ----
@@ -275,7 +277,8 @@ def _text(value: str | bytes) -> str:
 
 def _again(failure: CallFailed) -> CallFailed:
     """Return a failure as another object, because each raise adds to the traceback of one."""
-    return CallFailed(failure.status, failure.details)
+    unsent = failure.was_not_processed
+    return CallFailed(failure.status, failure.details, was_not_processed=unsent)
 
 
 def _given_up() -> CallFailed:
