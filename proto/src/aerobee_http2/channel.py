@@ -74,7 +74,7 @@ class Channel:
         self._backoff = Backoff(times.first_backoff_s, times.last_backoff_s)
         self._failure: CallFailed | None = None  # of the last attempt to connect
         self._retry_at = -math.inf
-        self._closed: CallFailed | None = None
+        self._closed: CallFailed | None = None  # of the calls that have not begun
         self._drained = asyncio.Event()
 
     async def unary(
@@ -144,9 +144,11 @@ class Channel:
         """Accept no new calls, and close the connections.
 
         Calls in flight continue for up to `grace_s`. Then they fail with CANCELLED and `details`,
-        as later calls do.
+        as later calls do. Calls that wait for a connection fail so at once: with a `grace_s`,
+        another channel may repeat them.
         """
-        self._closed = CallFailed("CANCELLED", details)
+        is_replaced = grace_s is not None
+        self._closed = CallFailed("CANCELLED", details, was_not_processed=is_replaced)
         try:
             if self._connecting is not None:
                 self._connecting.cancel()
@@ -162,7 +164,7 @@ class Channel:
             pass
         finally:
             for connection in tuple(self._connections):
-                connection.close(self._closed)
+                connection.close(CallFailed("CANCELLED", details))
             await asyncio.sleep(0)  # until the sockets are closed
 
     # ---- calls ----
@@ -299,7 +301,8 @@ def _text(value: str | bytes) -> str:
 
 def _again(failure: CallFailed) -> CallFailed:
     """Return a failure as another object, because each raise adds to the traceback of one."""
-    return CallFailed(failure.status, failure.details)
+    unsent = failure.was_not_processed
+    return CallFailed(failure.status, failure.details, was_not_processed=unsent)
 
 
 def _cause(error: BaseException) -> str:

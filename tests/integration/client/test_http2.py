@@ -12,14 +12,16 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import empty_pb2
 
 from aerobee_cli.authority import Authority
 from aerobee_client import Tls
-from aerobee_client.cluster.transport import TlsConnect, translated
+from aerobee_client.cluster.transport import Channels, GrpcTransport, TlsConnect, translated
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_http2.calls import CallFailed
 from aerobee_http2.channel import CLOSED, MAX_REPEATS, Channel
 from aerobee_http2.connection import Times
-from aerobee_wire.rpcs import GET_BROKER_STATUS
+from aerobee_wire.rpcs import GET_BROKER_STATUS, Rpc
 from support.clock.polling import until
 
 ECHO, COUNT, HANG, FAIL = "/t.T/Echo", "/t.T/Count", "/t.T/Hang", "/t.T/Fail"
@@ -311,6 +313,30 @@ async def test_an_address_without_a_port_is_named() -> None:
 async def test_the_deadline_includes_the_time_to_connect() -> None:
     async with speaking(b"") as (address, _), connected(address) as channel:
         assert (await status(channel, timeout_s=0.1)).status == "DEADLINE_EXCEEDED"
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+async def test_a_call_that_waits_for_a_connection_uses_the_channel_that_replaces_it(
+    peer: Peer, is_dropped: bool
+) -> None:
+    """New certificates replace channels. A master that was replaced must not get the call."""
+    rpc = Rpc(ECHO, empty_pb2.Empty, empty_pb2.Empty)
+    async with speaking(b"") as (silent, connections), serving(peer) as address:
+        servers = iter((silent, address))
+        channels = Channels(lambda *_: Channel(next(servers)))
+        transport = GrpcTransport(channels)
+        calling = asyncio.create_task(
+            transport.call("broker:1", rpc, empty_pb2.Empty(), timeout_s=30)
+        )
+        await until(lambda: len(connections) == 1, "it waits for the settings of the server")
+        if is_dropped:
+            await transport.drop("broker:1")
+            with pytest.raises(BrokerUnreachable, match="for a new master"):
+                await calling
+        else:
+            channels.replace("broker:1")
+            assert await calling == empty_pb2.Empty()
+        await transport.close()
 
 
 async def test_a_peer_that_closes_at_once_may_need_tls() -> None:

@@ -11,7 +11,15 @@ import pytest
 from pydantic import Field, SecretStr, field_validator
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_chassis.config import _SECRET_KEY, KnownKeys, Options, Promise, load, pairs_of
+from aerobee_chassis.config import (
+    _SECRET_KEY,
+    KnownKeys,
+    Options,
+    Promise,
+    TraceOptions,
+    load,
+    pairs_of,
+)
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.runtime_options import RuntimeOptions
 from aerobee_namesrv.config import NamesrvOptions
@@ -403,6 +411,25 @@ def test_other_keys_promise_nothing(keys: KnownKeys, key: str) -> None:
 def test_exporters_of_metrics_refuse_what_they_cannot_do(key: str, values: dict[str, str]) -> None:
     with raises_about(ConfigError, key):
         Options.from_values(values)
+
+
+@pytest.mark.parametrize("key", ["otlpEndpoint", "metricsGrpcExporterTarget"])
+def test_a_receiver_of_otlp_has_a_port(key: str) -> None:
+    for good in ("", "http://collector:4317", "HTTPS://[::1]:4317/", "collector:4317"):
+        TraceOptions.from_values({key: good})
+    for bad in (
+        "http://collector",
+        "collector",
+        "http://collector:",
+        "http://collector:0",
+        "http://collector:65536",
+        "http://:4317",
+        "http://collector:4317/v1/traces",
+        "grpc://collector:4317",
+        "::1:4317",
+    ):
+        with raises_about(ConfigError, key):
+            TraceOptions.from_values({key: bad})
 
 
 def test_labels_of_metrics_are_pairs() -> None:

@@ -424,7 +424,9 @@ def test_a_mistyped_group_is_not_one_that_waits_for_a_message(
 
     monkeypatch.setattr("aerobee_cli.options.admin_client", lambda _: Admin())
     assert main.main(["message", "track", "C0000", "--group", "biling"]) == 1
-    assert "no consumer group 'biling'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--group biling" in error and "aerobee group list" in error
+    assert "create" not in error, "a group that is created now has not consumed the message"
 
 
 @pytest.mark.parametrize(("omitted", "code"), [({}, 0), ({"b": 5}, 3)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aerobee_cli import output
+from aerobee_cli.errors import CommandError
 from aerobee_cli.options import BadOption
 from aerobee_cli.table import Column, Table, number
 from aerobee_client.admin.descriptions import GroupState, TrackedMessage
@@ -50,7 +51,8 @@ class Wanted:
     def track(self, admin: AdminClient, silent: list[MqError]) -> list[TrackedMessage]:
         """Return the messages. `silent` collects the errors of brokers that do not answer.
 
-        Raises BadOption if the options do not name messages, and MqError.
+        Raises BadOption if the options do not name messages, CommandError if a group does not
+        exist, and MqError.
         """
         place = (self.broker, self.queue, self.offset)
         has_place = any(each not in ("", None) for each in place)
@@ -61,7 +63,14 @@ class Wanted:
         if has_place and not (self.broker and self.queue is not None and self.offset is not None):
             raise BadOption("a place needs --broker, --queue and --offset")
         for group in self.groups:  # a group that does not exist would be NOT_YET
-            admin.get_group(group, silent=[])
+            try:
+                admin.get_group(group, silent=[])
+            except MqError as error:
+                if error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+                raise CommandError(
+                    f"--group {group}: this consumer group does not exist: see 'aerobee group list'"
+                ) from error
         if self.message_id:
             return admin.track_message(self.message_id, groups=self.groups, silent=silent)
         if self.key:

@@ -117,6 +117,7 @@ class AsyncPullConsumer(Replier):
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._chosen: set[MessageQueue] | None = None  # None if `assign` was not called
         self._reader: Reader | None = None
+        self._last = ConsumerStatistics()  # of the reader that was closed
         self._joining = asyncio.Lock()
 
     # ---- what is read ----
@@ -228,12 +229,13 @@ class AsyncPullConsumer(Replier):
         return await self._running().instance.routes.subscribe_queues(topic)
 
     def statistics(self) -> ConsumerStatistics:
-        """Return the statistics of this consumer since its start; zeros while it is not started.
+        """Return the statistics of this consumer since its last start; zeros before it.
 
-        `consumed` counts the messages of all polls before the last poll. Each heartbeat of a member
-        reports the statistics to the brokers, and `aerobee group members` shows them.
+        After `close`, they are those of its end. `consumed` counts the messages of all polls before
+        the last poll. Each heartbeat of a member reports the statistics to the brokers, and
+        `aerobee group members` shows them.
         """
-        return ConsumerStatistics() if self._reader is None else self._reader.statistics()
+        return self._last if self._reader is None else self._reader.statistics()
 
     # ---- life ----
 
@@ -273,7 +275,11 @@ class AsyncPullConsumer(Replier):
             return  # the reader belongs to the parent process
         reader, self._reader, self._instance = self._reader, None, None
         if reader is not None:
-            await reader.close()
+            self._last = reader.statistics()
+            try:
+                await reader.close()
+            finally:
+                self._last = reader.statistics()
 
     # ---- reading ----
 

@@ -131,6 +131,7 @@ class AsyncPushConsumer(Replier):
         self._listeners = (listener, batch_listener)
         self._consume = consume_of(*self._listeners, consumer_group, self.options.interceptors)
         self._membership: _Membership | None = None
+        self._last = ConsumerStatistics()  # of the membership that was closed
         self._paused: set[str | MessageQueue] = set()  # before the start
         self._subscriptions: dict[str, TopicSubscription] = {}
         if self.options.message_model is MessageModel.CLUSTERING:
@@ -253,13 +254,15 @@ class AsyncPushConsumer(Replier):
             self._membership.consumption.set_concurrency(concurrency)
 
     def statistics(self) -> ConsumerStatistics:
-        """Return the statistics of this member since its start; zeros while it is not started.
+        """Return the statistics of this member since its last start; zeros before it.
 
-        Each heartbeat reports them to the brokers, and `aerobee group members` shows them.
+        After `close` they include the listener calls for which it has waited. Each heartbeat
+        reports them to the brokers, and `aerobee group members` shows them.
         """
         membership = self._membership
-        if membership is None:
-            return ConsumerStatistics()
+        return self._last if membership is None else self._statistics_of(membership)
+
+    def _statistics_of(self, membership: _Membership) -> ConsumerStatistics:
         tally, given_up = membership.consumption.tally, membership.consumption.settled_failures
         broadcasts = self.options.message_model is MessageModel.BROADCASTING
         return statistics_of(
@@ -438,9 +441,11 @@ class AsyncPushConsumer(Replier):
             raise _closed_by_listener("task")
         membership, self._membership = self._membership, None
         if membership is not None:
+            self._last = self._statistics_of(membership)
             try:
                 await self._close(membership, timeout_s)
             finally:
+                self._last = self._statistics_of(membership)
                 self._instance = None
 
     async def _close(self, membership: _Membership, timeout_s: float) -> None:

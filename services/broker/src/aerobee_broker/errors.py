@@ -306,8 +306,9 @@ class GroupNotExist(MqError):
     def __init__(self, consumer_group: str) -> None:
         super().__init__(
             Code.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"this broker has no consumer group {consumer_group!r}: create it "
-            f"(aerobee group create {consumer_group}), or turn autoCreateSubscriptionGroup on",
+            f"this broker has no consumer group {consumer_group!r}: check the name (aerobee group "
+            f"list), create the group (aerobee group create {consumer_group}), or turn "
+            "autoCreateSubscriptionGroup on",
             about="consumer_group",
         )
 

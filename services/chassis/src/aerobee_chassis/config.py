@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -58,6 +59,20 @@ _MISSPELT = 0.85
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Milliseconds = Annotated[int, Field(ge=1)]
+
+_RECEIVER = re.compile(r"(?:https?://)?(?:[^\s:/\[\]]+|\[[0-9a-f:.]+\]):(\d{1,5})/?", re.IGNORECASE)
+
+
+def _receiver(value: str) -> str:
+    """Check the address of an OTLP receiver. gRPC would call another port if it has none."""
+    found = _RECEIVER.fullmatch(value.strip())
+    if value and not (found and 0 < int(found[1]) <= 65_535):
+        raise ValueError("use http://HOST:PORT, or https://HOST:PORT for TLS")
+    return value
+
+
+# The receiver of OTLP: "http://host:port" in plaintext, else with TLS.
+Receiver = Annotated[str, AfterValidator(_receiver)]
 
 # Labels of a process: metricsLabel may not replace them.
 OWN_LABELS = frozenset({"cluster", "node_type", "node_id", "aggregation"})
@@ -220,7 +235,7 @@ class Options(BaseModel):
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has its own default
     # The receiver of OTLP_GRPC: "http://host:port" in plaintext, else with TLS.
-    metrics_grpc_exporter_target: str = ""
+    metrics_grpc_exporter_target: Receiver = ""
     metrics_grpc_exporter_header: SecretStr = SecretStr("")  # "name:value,name:value"
     metrics_grpc_exporter_header_file: str = ""  # not in RocketMQ, like all options for secrets
     metric_grpc_exporter_interval_in_mills: Milliseconds = 60_000
@@ -430,7 +445,7 @@ class TraceOptions(Options):
 
     # Not in RocketMQ: the OTLP receiver of spans: "http://host:port" in plaintext, else with TLS.
     # Empty: no spans.
-    otlp_endpoint: str = ""
+    otlp_endpoint: Receiver = ""
     otlp_header: SecretStr = SecretStr("")  # "name:value,name:value"
     otlp_header_file: str = ""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.disk import RealDisk, replace_file
-from aerobee_broker.inspection.__main__ import main
-from aerobee_broker.store.format import LITE_TOPICS, THIS_BUILD, FormatFile
+from aerobee_broker.inspection.__main__ import _format_lines, main
+from aerobee_broker.store.format import LITE_TOPICS, THIS_BUILD, Build, Format, FormatFile
 from aerobee_wire.checked_json import encode
 from support.disk.stores import open_store
 
@@ -47,6 +47,17 @@ def test_version_of_a_store_says_what_it_needs(
     }
     assert main(["version", str(store)]) == 0
     assert LITE_TOPICS in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("version", "is_ahead"), [("0.1.0", True), ("0.2.0", False)])
+def test_a_build_before_the_release_of_a_feature_does_not_say_that_it_is_too_old(
+    version: str, is_ahead: bool
+) -> None:
+    found = Format(required={LITE_TOPICS: "0.2.0"})
+    build = Build(version, {LITE_TOPICS: "0.2.0"})
+    line = _format_lines(found, build, opens=True)[0]
+    assert "0.2.0" in line and ("this build" in line) == is_ahead
+    assert "this build" not in _format_lines(found, build, opens=False)[0]
 
 
 def test_version_of_an_open_store_is_shown_and_nothing_is_changed(store: Path) -> None:

@@ -74,6 +74,8 @@ async def test_a_consumer_counts_what_its_listener_does(
             1,
             "AVG",
         )
+    found = consumer.statistics()
+    assert (found.consumed, found.failed, found.waiting, found.queues) == (24, 1, 0, 0)
 
 
 async def test_a_broadcasting_consumer_counts_what_it_passes_over(
@@ -182,6 +184,7 @@ async def test_a_pull_consumer_counts_what_earlier_polls_returned(
         with raises_code(Code.NO_PERMISSION):
             await consumer.poll()
         assert consumer.statistics().failed_requests > 0
+    assert consumer.statistics().consumed == 25, "of its last poll too"
 
 
 async def test_a_reader_counts_without_a_group(

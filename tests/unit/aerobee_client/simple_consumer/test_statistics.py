@@ -38,6 +38,7 @@ async def test_a_simple_consumer_counts_what_it_settles(leasing: Leasing) -> Non
         assert counts(consumer) == (4, 2, 2, 1)
         await consumer.ack(messages[7].receipt_handle)
         assert counts(consumer) == (5, 2, 2, 0)
+    assert counts(consumer) == (5, 2, 2, 0), "after close"
 
 
 async def test_leases_that_end_wait_no_longer(leasing: Leasing) -> None:

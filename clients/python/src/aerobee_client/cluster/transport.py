@@ -248,9 +248,20 @@ class GrpcTransport:
 
     async def _unary(self, address: str, rpc: Rpc[Q, R], request: Q, timeout_s: float) -> R:
         channels, path, serialized = self._channels, rpc.path, request.SerializeToString()
-        metadata = channels.metadata(path, serialized)
-        channel = channels.channel(address, path)
-        return rpc.response.FromString(await channel.unary(path, serialized, timeout_s, metadata))
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            metadata = channels.metadata(path, serialized)
+            channel = channels.channel(address, path)
+            try:
+                response = await channel.unary(path, serialized, timeout_s, metadata)
+            except CallFailed as failure:
+                # The channel was replaced while the call waited for its connection.
+                if not failure.was_not_processed or channels.channel(address, path) is channel:
+                    raise
+                timeout_s = max(0.0, deadline_s - loop.time())
+            else:
+                return rpc.response.FromString(response)
 
     async def _other_server(self, address: str, rpc: Rpc[Any, Any]) -> MqError | None:
         """Return the error for an address of another kind of server than `rpc` needs.

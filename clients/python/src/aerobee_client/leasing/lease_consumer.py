@@ -70,6 +70,7 @@ class LeaseConsumer(Replier, Generic[M]):
         self.consumer_group = consumer_group
         self._interceptors = tuple(interceptors)
         self._member: M | None = None
+        self._last = ConsumerStatistics()  # of the member that was closed
 
     def _new_member(self) -> tuple[ClientInstance, M]:
         raise NotImplementedError
@@ -100,7 +101,11 @@ class LeaseConsumer(Replier, Generic[M]):
             return  # the registration belongs to the parent process
         member, self._member, self._instance = self._member, None, None
         if member is not None:
-            await member.close()
+            self._last = member.statistics()
+            try:
+                await member.close()
+            finally:
+                self._last = member.statistics()
 
     def _running(self) -> M:
         PROCESS.check()
@@ -109,12 +114,13 @@ class LeaseConsumer(Replier, Generic[M]):
         return self._member
 
     def statistics(self) -> ConsumerStatistics:
-        """Return the statistics of this consumer since its start; zeros while it is not started.
+        """Return the statistics of this consumer since its last start; zeros before it.
 
-        `consumed` counts acknowledged messages, and `waiting` counts messages on lease. Each
-        heartbeat reports the statistics to the brokers, and `aerobee group members` shows them.
+        After `close` they include the settlements for which it has waited. `consumed` counts
+        acknowledged messages, and `waiting` counts messages on lease. Each heartbeat reports the
+        statistics to the brokers, and `aerobee group members` shows them.
         """
-        return ConsumerStatistics() if self._member is None else self._member.statistics()
+        return self._last if self._member is None else self._member.statistics()
 
     async def _receive(self, asked: Receive, *, renew: bool) -> list[LeasedMessage]:
         member, began_s = self._running(), now_s()

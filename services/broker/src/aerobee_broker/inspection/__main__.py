@@ -27,7 +27,7 @@ from aerobee_broker.inspection.stopped_store import (
 )
 from aerobee_broker.shard_stores import shards_in, store_of
 from aerobee_broker.store.derived.topic_encoding import TagsCode
-from aerobee_broker.store.format import Format, FormatFile
+from aerobee_broker.store.format import THIS_BUILD, Build, Format, FormatFile, newest
 from aerobee_broker.wiring.store import codes_of, store_options, unit_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
@@ -87,17 +87,20 @@ def _version(given: argparse.Namespace) -> int:
         print(json.dumps({**report, "opens": not problem, "problem": problem}, indent=2))
     else:
         print(path)
-        for line in _format_lines(found):
+        for line in _format_lines(found, file.build, opens=not problem):
             print(f"  {line}")
         print(f"  WRONG {problem}" if problem else f"  {file.build} opens it")
     return EXIT_WRONG if problem else 0
 
 
-def _format_lines(found: Format | None) -> list[str]:
+def _format_lines(found: Format | None, build: Build, *, opens: bool) -> list[str]:
     if found is None:
         return ["format: there is no config/format.json; the next start of a broker adds it"]
+    # Before a release, its features are in a build that still has the version before it.
+    is_ahead = opens and newest([found.needs, build.version]) != build.version
     return [
-        f"format: {found.version}, needs Aerobee {found.needs} or later",
+        f"format: {found.version}, needs Aerobee {found.needs} or later"
+        + (", or this build of its source" if is_ahead else ""),
         f"last written by: Aerobee {found.written_by}",
         *(f"uses: {name} (Aerobee {since})" for name, since in sorted(found.required.items())),
     ]
@@ -121,7 +124,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     if given.json:
         print(json.dumps(report.to_json(), indent=2, default=str))
     else:
-        _print_report(report, _format_lines(store.format))
+        _print_report(report, _format_lines(store.format, THIS_BUILD, opens=True))
     return EXIT_WRONG if report.problems else 0
 
 

@@ -44,7 +44,12 @@ class Delay:
             max_messages=options.timer_max_messages,
             on_accept=metrics.timer_accepted,
         )
-        self.queues = DelayQueues(options.delay_levels_ms, progress.is_empty)
+        store = core.store
+        self.queues = DelayQueues(
+            options.delay_levels_ms,
+            progress.is_empty,
+            lambda: (store.end_offset, store.flush.rollback_count),
+        )
         self.router = DelayRouter(self.queues, timer_queue, clock)
         self.levels = LevelDelivery(
             log=core.log,

@@ -13,8 +13,11 @@ from aerobee_broker.delivery.delay.levels import (
     deliver_time,
     take_destination,
 )
+from aerobee_broker.errors import DiskFull
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
+from support.broker.harness import BrokerHarness
+from support.broker.pop_restarts import failing_disk
 
 LEVELS = (1_000, 5_000, 10_000)
 
@@ -22,7 +25,7 @@ LEVELS = (1_000, 5_000, 10_000)
 def delay_queues(
     levels_ms: Sequence[int] = LEVELS, is_empty: Callable[[int], bool] = lambda _: False
 ) -> DelayQueues:
-    return DelayQueues(levels_ms, is_empty)
+    return DelayQueues(levels_ms, is_empty, lambda: 0)
 
 
 def by_delay(queues: DelayQueues, delay_ms: int) -> tuple[int, dict[str, str]]:
@@ -79,6 +82,24 @@ def test_two_delays_of_one_append_take_different_queues() -> None:
     used = by_delay(queues, 100)[0], by_delay(queues, 3_600_000)[0], by_delay(queues, 50)[0]
     assert used == (FIRST_OWN_QUEUE, FIRST_OWN_QUEUE + 1, FIRST_OWN_QUEUE + 2)
     assert [queues.delay_of(queue_id) for queue_id in used] == [100, 3_600_000, 50]
+
+
+async def test_a_queue_is_given_another_delay_after_its_append_was_rolled_back(
+    harness: BrokerHarness,
+) -> None:
+    store, queues = harness.store, harness.broker.sending.send_back.delays.queues
+    kept = [NewMessage("%RETRY%g", 0, b"x")]
+    for number in range(MAX_OWN_QUEUES):
+        message = queues.by_delay(NewMessage("%RETRY%g", 0, b"x"), {}, 100_000 + number)
+        store.append([message], reserve=True)
+        if number == 5:
+            lost = message.queue_id
+            store.flush.roll_back()
+        await harness.broker.log.put_accepted(kept)
+    assert queues.by_delay(kept[0], {}, 50_000).queue_id == lost
+    with pytest.raises(DiskFull), failing_disk(harness, DiskFull("injected")):
+        await harness.broker.log.put_accepted([queues.by_delay(kept[0], {}, 50_000)])
+    assert queues.by_delay(kept[0], {}, 55_000).queue_id == lost
 
 
 def test_without_a_free_queue_a_message_waits_longer() -> None:

@@ -63,7 +63,7 @@ def retried(
         properties,
         stored_record.reconsume_times + 1,
         group,
-        DelayQueues(LEVELS, lambda _: False),
+        DelayQueues(LEVELS, lambda _: False, lambda: 0),
         delay_level=delay_level,
     )
     return message, props.decode(message.properties)

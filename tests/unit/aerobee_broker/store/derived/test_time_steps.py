@@ -10,6 +10,7 @@ import pytest
 from aerobee_broker.store.derived.time_steps import MAX_STEPS, Step, TimeSteps
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import PATH, SMALL, open_store, send
@@ -108,6 +109,20 @@ def test_a_clock_that_is_often_set_back_skips_no_young_message() -> None:
     check(store, times, is_exact=False)
     store.close()
     check(open_store(disk, SMALL, clock), times, is_exact=False)
+
+
+@pytest.mark.parametrize("jump_ms", [-3 * DAY_MS, 3 * DAY_MS])
+def test_a_key_is_found_by_time_though_the_clock_was_wrong(jump_ms: int) -> None:
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, SMALL, clock)
+    for number, jump in enumerate((jump_ms, -jump_ms, jump_ms, 0)):
+        clock.jump(jump)
+        send(store, [NewMessage("a", 0, b"%d" % number, props.encode({"KEYS": "k"}))])
+    for number in range(4):
+        (record,) = [each for each in store.query("a", "k") if each.queue_offset == number]
+        at_ms = record.store_timestamp_ms
+        found = store.query("a", "k", begin_ms=at_ms - 1_000, end_ms=at_ms + 1_000)
+        assert number in {each.queue_offset for each in found}
 
 
 def test_an_append_that_is_rolled_back_leaves_no_step() -> None:

@@ -55,18 +55,25 @@ class DelayQueues:
     """Assigns queues of SCHEDULE_TOPIC_XXXX to delays.
 
     `is_empty` returns whether every message of a queue has been delivered. Such a queue may get
-    another delay.
+    another delay. `log_state` returns a value that each append, and each rollback, changes.
     """
 
-    def __init__(self, levels_ms: Sequence[int], is_empty: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        levels_ms: Sequence[int],
+        is_empty: Callable[[int], bool],
+        log_state: Callable[[], object],
+    ) -> None:
         self.levels_ms = tuple(levels_ms)
         # Whether a message was redirected here since the last call of `arrived`.
         self.unconfirmed = False
         self._is_empty = is_empty
         self._own: dict[int, int] = {}  # delay of groups → queue id for new messages
         self._delays = dict(enumerate(self.levels_ms))  # queue id → delay
-        # Queue ids with a message that `is_empty` does not count yet.
-        self._unconfirmed_queues: set[int] = set()
+        # Queue id → state of the log when a message was redirected to it. Until the next append,
+        # `is_empty` does not count this message. If the append fails, there is no such message.
+        self._log_state = log_state
+        self._redirected: dict[int, object] = {}
 
     def delay_of(self, queue_id: int) -> int:
         """Return the milliseconds that messages wait in a queue."""
@@ -89,7 +96,7 @@ class DelayQueues:
     def arrived(self, queue_id: int) -> None:
         """Record that the messages redirected to a queue are visible, so `is_empty` counts them."""
         self.unconfirmed = False
-        self._unconfirmed_queues.discard(queue_id)
+        self._redirected.pop(queue_id, None)
 
     def by_level(self, message: NewMessage, properties: dict[str, str], level: int) -> NewMessage:
         """Return a message redirected to the queue of a delay level.
@@ -114,7 +121,7 @@ class DelayQueues:
         properties.pop(props.DELAY, None)
         delay_ms, queue_id = self._queue_for(delay_ms)
         # The next message of the same append must not give the queue another delay.
-        self._unconfirmed_queues.add(queue_id)
+        self._redirected[queue_id] = self._log_state()
         properties[RETRY_DELAY_MS] = str(delay_ms)
         return self._waiting(message, properties, queue_id)
 
@@ -129,10 +136,9 @@ class DelayQueues:
             return delay_ms, known
         own_queues = range(FIRST_OWN_QUEUE, FIRST_OWN_QUEUE + MAX_OWN_QUEUES)
         unused = (queue_id for queue_id in own_queues if queue_id not in self._delays)
-        confirmed = (
-            queue_id for queue_id in own_queues if queue_id not in self._unconfirmed_queues
-        )
-        empty = (queue_id for queue_id in confirmed if self._is_empty(queue_id))
+        state = self._log_state()
+        counted = (queue_id for queue_id in own_queues if self._redirected.get(queue_id) != state)
+        empty = (queue_id for queue_id in counted if self._is_empty(queue_id))
         queue_id = next(unused, None) or next(empty, None)
         if queue_id is None:
             return self._next_longer(delay_ms)

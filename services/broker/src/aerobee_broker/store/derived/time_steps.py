@@ -48,6 +48,11 @@ class TimeSteps:
         self.steps = list(steps)
         self.unordered = unordered
 
+    @property
+    def is_ordered(self) -> bool:
+        """Return whether store times ascend in the whole log."""
+        return not self.steps and self.unordered == ALL_ORDERED
+
     def add(self, physical_offset: int, highest_ms: int) -> None:
         """Add a step. Without effect if a later step is known, or the same one."""
         last = self.steps[-1].physical_offset if self.steps else self.unordered.physical_offset

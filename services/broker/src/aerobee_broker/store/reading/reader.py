@@ -420,6 +420,8 @@ class Reader:
         except OSError as error:
             raise StoreReadError(error) from error
         since = self._deleted_topics.deleted_below(topic)
+        if not self._dispatch.time_steps.is_ordered:  # the index expects ascending times
+            begin_ms, end_ms = 0, _END_OF_TIME
         seen: set[int] = set()  # a key may occur twice in KEYS
         for physical_offset in self._index.find(topic, key, begin_ms, end_ms):
             if physical_offset not in seen and physical_offset >= since:
