@@ -23,16 +23,20 @@ from aerobee_console.web.login import (
     COOKIE,
     FAILURES_OF_ADDRESS,
     FAILURES_OF_USER,
+    IDLE_S,
+    MAX_SESSIONS,
     SECURE_COOKIE,
     SECURE_COOKIE_OF_PATH,
     UNSENT,
     WINDOW_S,
     WRONG,
     Entrance,
+    Rights,
+    Sessions,
     local,
+    reads_only_text,
 )
 from aerobee_console.web.render import link
-from aerobee_console.web.sessions import IDLE_S, MAX_SESSIONS, Rights, Sessions, reads_only_text
 from aerobee_wire.access.signature import NotAuthenticated
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError

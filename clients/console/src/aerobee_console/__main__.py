@@ -32,11 +32,10 @@ from aerobee_console.options import DEFAULT_HOST, DEFAULT_PORT, Options
 from aerobee_console.reading.overview import Doctor
 from aerobee_console.reading.source import Source
 from aerobee_console.web.app import application
-from aerobee_console.web.base_path import BadBasePath
-from aerobee_console.web.base_path import base_path as checked_base_path
 from aerobee_console.web.console import Console
-from aerobee_console.web.login import Entrance
-from aerobee_console.web.sessions import Rights, Sessions, reads_only_text
+from aerobee_console.web.login import Entrance, Rights, Sessions, reads_only_text
+from aerobee_console.web.paths import BadBasePath
+from aerobee_console.web.paths import base_path as checked_base_path
 from aerobee_wire.certificates import needs_no_tls
 from aerobee_wire.status import MqError
 

@@ -17,7 +17,7 @@ from aerobee_client.admin.statistics import GroupDetails, GroupQueue
 from aerobee_client.admin.statistics import GroupRow as GroupOfPage
 from aerobee_client.admin.stats import Stats
 from aerobee_client.admin.waiting import DelayedMessage, HeldLease, Waiting
-from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
+from aerobee_console.reading.rates import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import (
     PAGE_ROWS,
     Answer,

@@ -8,9 +8,9 @@ from typing import Any
 
 from aerobee_client.admin.descriptions import QueueStatus
 from aerobee_client.admin.letters import LetterJobDescription
+from aerobee_console.reading.brokers import waiting
 from aerobee_console.reading.messages import MessageRow, searched
 from aerobee_console.reading.source import Answer, Listing, Source, page_of
-from aerobee_console.reading.waiting import waiting
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic

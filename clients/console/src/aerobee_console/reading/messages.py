@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aerobee_client.admin.descriptions import QueueStatus, SearchResult
+from aerobee_client.admin.descriptions import GroupState, QueueStatus, SearchResult, TrackedMessage
 from aerobee_client.message import ReceivedMessage
 from aerobee_console.masking import Mask
-from aerobee_console.reading.source import Answer, Asking, Silent, Source
+from aerobee_console.reading.source import NO_ANSWER, Answer, Asking, Silent, Source
 from aerobee_console.reading.text import Body, body_of
-from aerobee_console.reading.track import Track, track
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import group_of, is_system
 
 HIDDEN = "the body is hidden: it is not JSON, so that --mask cannot be applied to it"
 MAX_FOUND = 100
@@ -317,3 +318,90 @@ def _chosen(
         if broker_name in ("", queue.broker_name) and queue_id in (None, queue.queue_id)
     ]
     return max(wanted, key=lambda queue: queue.latest_timestamp_ms, default=None)
+
+
+# ---- track ----
+#
+# The track of a message: its state in each consumer group, as the brokers know it.
+
+
+# A broker may read its lease journal for half a minute. A page does not wait longer than this.
+PATIENCE_S = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """A stored message and its state in each group.
+
+    `due_timestamp_ms` is the delivery time for which it waits; 0 if it does not wait. `uncommitted`
+    messages are in a transaction that is open or was rolled back.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    due_timestamp_ms: int
+    uncommitted: bool
+    groups: tuple[GroupState, ...]
+
+    @classmethod
+    def of(cls, tracked: TrackedMessage, mask: Mask) -> Track:
+        return cls(
+            topic=tracked.place.topic,
+            broker_name=tracked.broker_name,
+            queue_id=tracked.place.queue_id,
+            queue_offset=tracked.place.queue_offset,
+            due_timestamp_ms=tracked.due_timestamp_ms,
+            uncommitted=tracked.uncommitted,
+            groups=tuple(
+                replace(
+                    each,
+                    failure_description=mask.text(
+                        properties.DLQ_REASON_DESCRIPTION, each.failure_description
+                    ),
+                )
+                for each in tracked.groups
+            ),
+        )
+
+
+async def track(
+    source: Source, asking: Asking, message: ReceivedMessage
+) -> tuple[tuple[Track, ...] | None, str]:
+    """Return the tracks of a message, and the reason if they are unknown.
+
+    A message that was sent twice has two tracks. A message in its topic needs one call to its
+    broker. For a retry, a dead letter and a delayed message, each broker is called once.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            found = await asking.of(lambda silent: _tracked(source, message, silent))
+    except TimeoutError:
+        return None, (
+            f"the broker has not found it within {PATIENCE_S:g} s: run aerobee message track "
+            f"{message.message_id}"
+        )
+    except MqError as error:
+        if error.code is Code.NO_PERMISSION:
+            raise
+        return None, error.message
+    if found is None:
+        return None, "no broker answered"
+    return tuple(Track.of(each, source.mask) for each in found), ""
+
+
+async def _tracked(
+    source: Source, message: ReceivedMessage, silent: list[MqError]
+) -> Sequence[TrackedMessage]:
+    topic, admin = message.stored_topic, source.admin
+    if group_of(topic) is not None or is_system(topic):
+        return await admin.track_message(message.message_id, silent=silent)
+    place = (topic, message.broker_name, message.queue_id, message.queue_offset)
+    try:
+        return [await admin.track_place(*place)]
+    except MqError as error:
+        if error.code in NO_ANSWER:
+            error.at_broker(message.broker_name)
+            silent.append(error)
+        raise

@@ -14,9 +14,9 @@ from aerobee_cli.errors import CommandError
 from aerobee_client.admin.descriptions import BrokerStatus
 from aerobee_client.admin.stats import Stats
 from aerobee_console.reading.audit import RecentChanges, recent_changes
-from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
+from aerobee_console.reading.brokers import Waiting, waiting
+from aerobee_console.reading.rates import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import Answer, Asking, Source, gathered
-from aerobee_console.reading.waiting import Waiting, waiting
 from aerobee_wire.status import MqError
 
 TOP = 10

@@ -9,7 +9,7 @@ from aerobee_client.admin.descriptions import QueueStatus, TopicDescription
 from aerobee_client.admin.listing import TOPIC_ORDERS
 from aerobee_client.admin.statistics import ReadingGroup, TopicDetails, TopicStatistics
 from aerobee_client.admin.stats import Stats
-from aerobee_console.reading.history import DEFAULT_PERIOD, Chart, chart
+from aerobee_console.reading.rates import DEFAULT_PERIOD, Chart, chart
 from aerobee_console.reading.source import (
     PAGE_ROWS,
     Answer,

@@ -30,7 +30,7 @@ from aerobee_console.web.forms import (
     confirmed,
     setting,
 )
-from aerobee_console.web.names import part
+from aerobee_console.web.paths import part
 from aerobee_console.web.render import link
 from aerobee_wire.access.policies import ACTIONS as EVERY_ACTION
 from aerobee_wire.access.policies import ALL_ACTIONS, DECISIONS, TYPES

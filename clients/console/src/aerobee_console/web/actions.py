@@ -55,8 +55,8 @@ from aerobee_console.web.forms import (
     setting,
     unchanged,
 )
-from aerobee_console.web.names import part
 from aerobee_console.web.once import FORM_FIELD
+from aerobee_console.web.paths import part
 from aerobee_console.web.security import TOKEN_FIELD
 from aerobee_wire.status import Code, MqError
 

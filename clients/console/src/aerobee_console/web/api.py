@@ -33,7 +33,7 @@ from aerobee_console.reading import (
     overview,
     topics,
 )
-from aerobee_console.reading.history import PERIODS
+from aerobee_console.reading.rates import PERIODS
 from aerobee_console.web import access as access_pages
 from aerobee_console.web import audit as audit_pages
 from aerobee_console.web import configuration as configurations

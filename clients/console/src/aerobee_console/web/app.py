@@ -16,14 +16,13 @@ from starlette.routing import Route
 
 from aerobee_console.web import api
 from aerobee_console.web.actions import ACTIONS, show
-from aerobee_console.web.base_path import BasePathMiddleware
 from aerobee_console.web.console import Console, status_of
 from aerobee_console.web.fields import BadField
 from aerobee_console.web.forms import Action
 from aerobee_console.web.live import stream
 from aerobee_console.web.login import Entrance, LoginMiddleware, console_of
-from aerobee_console.web.names import pattern
 from aerobee_console.web.pages import PAGES, Page
+from aerobee_console.web.paths import BasePathMiddleware, pattern
 from aerobee_console.web.security import HEADERS, Refused, SecurityMiddleware
 from aerobee_wire.status import MqError
 

@@ -16,7 +16,7 @@ from aerobee_console.reading.configuration import (
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields, fields_of
 from aerobee_console.web.forms import WAS, Action, Changed, Form, Input, Result
-from aerobee_console.web.names import part
+from aerobee_console.web.paths import part
 from aerobee_console.web.render import link
 from aerobee_wire.status import MqError
 

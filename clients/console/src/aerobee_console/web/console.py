@@ -12,11 +12,11 @@ from starlette.responses import HTMLResponse, Response
 from aerobee_client import Credentials
 from aerobee_console.options import Options
 from aerobee_console.reading.overview import Doctor
+from aerobee_console.reading.rates import Watch
 from aerobee_console.reading.source import Source
-from aerobee_console.reading.watch import Watch
-from aerobee_console.web.base_path import at_base
 from aerobee_console.web.live import Live
 from aerobee_console.web.once import Once
+from aerobee_console.web.paths import at_base
 from aerobee_console.web.render import environment
 from aerobee_console.web.security import Guard
 from aerobee_wire.status import Code, MqError

@@ -15,7 +15,7 @@ from aerobee_console.reading.effects import Effects
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import Fields, fields_of
 from aerobee_console.web.forms import Action, Changed, Form, Input, Result, confirmed
-from aerobee_console.web.names import part
+from aerobee_console.web.paths import part
 from aerobee_wire.status import MqError
 
 R = TypeVar("R")

@@ -26,7 +26,7 @@ from aerobee_console.web.forms import (
     not_changed,
     unchanged,
 )
-from aerobee_console.web.names import part
+from aerobee_console.web.paths import part
 from aerobee_wire.status import MqError
 
 TAB = "dead-letters"

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match, Route
 
-from aerobee_console.reading.watch import Subject, Watch
+from aerobee_console.reading.rates import Subject, Watch
 from aerobee_console.web.fields import BadField, Fields
 from aerobee_console.web.render import number
 

@@ -10,12 +10,12 @@ from starlette.responses import RedirectResponse, Response
 
 from aerobee_client.admin.topics import MESSAGE_TYPES
 from aerobee_console.reading import brokers, clients, groups, letters, messages, overview, topics
-from aerobee_console.reading.history import DEFAULT_PERIOD, PERIODS
+from aerobee_console.reading.rates import DEFAULT_PERIOD, PERIODS
 from aerobee_console.reading.text import FORMATS
 from aerobee_console.web import access, audit, configuration, held, jobs
 from aerobee_console.web.console import Console
 from aerobee_console.web.fields import BadField, Fields, fields_of
-from aerobee_console.web.names import part
+from aerobee_console.web.paths import part
 from aerobee_console.web.render import link
 
 Page = Callable[[Request, Console], Awaitable[Response]]

@@ -17,7 +17,7 @@ from aerobee_cli.connected import queue_ranges
 from aerobee_console.reading.source import page_of
 from aerobee_console.reading.text import printable
 from aerobee_console.web.fields import Fields
-from aerobee_console.web.names import part
+from aerobee_console.web.paths import part
 from aerobee_wire.version import VERSION
 
 UNKNOWN = Markup('<span class="unknown" title="unknown">?</span>')

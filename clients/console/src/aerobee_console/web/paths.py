@@ -1,17 +1,23 @@
-"""Serve the console at a path below the root of its host, such as /aerobee.
-
-Inside, every address begins at the root of the console. This module removes the base path from each
-request, and adds it to each address of a page and to each redirect. So a new page needs nothing.
-"""
+"""The paths of addresses: the base path of the console, and names as a part of a path."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# ---- base path ----
+#
+# Serve the console at a path below the root of its host, such as /aerobee.
+#
+# Inside, every address begins at the root of the console. This module removes the base path from
+# each request, and adds it to each address of a page and to each redirect. So a new page needs
+# nothing.
+
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 # An attribute with an address of the console. Texts of users have no quotation marks, because the
@@ -70,3 +76,43 @@ class BasePathMiddleware:
         """Return a redirect with the base path, and without a host: a proxy has another scheme."""
         parts = urlsplit(location)
         return f"{self._base}{parts._replace(scheme='', netloc='').geturl()}"
+
+
+# ---- names ----
+#
+# Names of topics, groups, users and brokers as a part of the path of an address.
+#
+# Browsers remove the parts "." and ".." from a path, also if they are quoted. So a name of this
+# kind gets a "~" in front of it. No name contains a slash.
+
+
+_DOTS = re.compile(r"~*\.\.?")
+_MARK = "~"
+_KIND = "aerobee_name"
+
+
+def part(value: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(_marked(value), safe="")
+
+
+def _marked(value: str) -> str:
+    return f"{_MARK}{value}" if _DOTS.fullmatch(value) else value
+
+
+class _Name(Convertor[str]):
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return value.removeprefix(_MARK) if _DOTS.fullmatch(value) else value
+
+    def to_string(self, value: str) -> str:
+        return _marked(value)
+
+
+register_url_convertor(_KIND, _Name())
+
+
+def pattern(path: str) -> str:
+    """Return the pattern of a route, from a path such as "/topics/{topic}"."""
+    return path.replace("}", f":{_KIND}}}")

@@ -1,20 +1,82 @@
-"""Watch the rates of the brokers: one stream to each broker, for all visitors together.
-
-The stream is open while a visitor looks at a page. It reports the topics and groups on the pages.
-"""
+"""Read the rates of the brokers: their history as charts, and the live rates of pages."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
-from aerobee_client.admin.stats import MAX_NAMES, Sample, StatsSample
+from aerobee_client.admin.stats import MAX_NAMES, History, Sample, Stats, StatsSample
 from aerobee_console.reading.source import Source
 from aerobee_wire.status import MqError
+
+# ---- history ----
+#
+# The history of figures: the content of a chart, from the rings of the brokers.
+
+
+# Period of a value → length of the whole history.
+PERIODS = {"second": "1 min", "minute": "2 h", "hour": "2 d"}
+DEFAULT_PERIOD = "minute"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The values of one period. `end_ms` is its end, in milliseconds since the epoch.
+
+    A value is None if a broker did not report it.
+    """
+
+    end_ms: int
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The history of some figures of the cluster, oldest first."""
+
+    title: str
+    labels: tuple[str, ...]
+    points: tuple[Point, ...]
+
+
+def chart(
+    title: str, figures: Mapping[str, str], stats: Stats | None, history: History | None
+) -> Chart:
+    """Return a chart.
+
+    Args:
+        title: The title of the chart, with its unit.
+        figures: The labels of the figures, by the name of the figure.
+        stats: The answer of the brokers; None if no broker answered.
+        history: The part of `stats` to show; None if no broker knows it.
+    """
+    labels = tuple(figures.values())
+    if stats is None or history is None or stats.end_timestamp_ms is None:
+        return Chart(title, labels, ())
+    columns: Sequence[tuple[float | None, ...]] = [
+        history.cluster.get(name, ()) for name in figures
+    ]
+    length = max(map(len, columns), default=0)
+    padded = [(None,) * (length - len(column)) + tuple(column) for column in columns]
+    end_ms, period_ms = stats.end_timestamp_ms, stats.period_ms
+    points = (
+        Point(end_ms - (length - 1 - index) * period_ms, values)
+        for index, values in enumerate(zip(*padded, strict=True))
+    )
+    known = [point for point in points if any(value is not None for value in point.values)]
+    return Chart(title, labels, tuple(known))
+
+
+# ---- watch ----
+#
+# Watch the rates of the brokers: one stream to each broker, for all visitors together.
+#
+# The stream is open while a visitor looks at a page. It reports the topics and groups on the pages.
+
 
 RATE_SAMPLES = 10  # the rates of lists are over the last 10 s
 RETRY_S = 1.0
