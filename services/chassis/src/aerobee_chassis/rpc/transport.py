@@ -1,8 +1,7 @@
 """Define the interface of a transport: a listener that serves calls, and channels for calls.
 
-There are two transports. On gRPC's completion queue, the event loop itself waits for calls
-(`completion_queue`). On any other event loop, grpc.aio serves calls (`aio`), and sockets of the
-loop carry the calls to other services (`http2`).
+There are two transports. On an ordinary event loop, its sockets carry all calls (`http2`). On
+gRPC's completion queue, the event loop itself waits for calls (`completion_queue`).
 """
 
 from __future__ import annotations

@@ -37,8 +37,16 @@ class ServiceLoop(asyncio.SelectorEventLoop):
 
     def _process_events(self, events: list[Any]) -> None:
         super()._process_events(events)  # type: ignore[misc]
+        self._run_delivered()
+
+    def _process_self_data(self, data: bytes) -> None:
+        """Handle the bytes that have woken the loop: none is left in the socket."""
+        super()._process_self_data(data)  # type: ignore[misc]
         # Reset this first: an action that is delivered from here on needs another byte.
         self._is_waking = False
+        self._run_delivered()
+
+    def _run_delivered(self) -> None:
         while self._delivered:
             self._run(self._delivered.popleft())
 
