@@ -72,6 +72,8 @@ up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 
 # The tests start hundreds of processes. Without stored bytecode each of them would compile all modules again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+# A worker collects a file when it runs it, so pytest cannot tell how many percent of the tests have run.
+BY_FILE := --dist loadfile --no-loadscope-reorder --late -o console_output_style=classic
 
 build/spark.jsa: tests/support/spark/class_archive.py $(SPARK) | java
 	@echo "archiving the classes of Spark, with which each of the suite's sessions starts faster"
@@ -80,10 +82,10 @@ build/spark.jsa: tests/support/spark/class_archive.py $(SPARK) | java
 # These tests need no Java, SDK or engine.
 UNIT := $(if $(filter command,$(PKG)),tests/unit/aerobee_cli,$(if $(PKG),tests/unit/aerobee_$(PKG),tests/unit --ignore=tests/unit/aerobee_spark))
 unit: $(if $(filter spark,$(PKG)),$(SPARK),$(STAMP)) ## unit tests alone; PKG=broker (client, command, proxy, …) for one package
-	@exec $(PYTEST) -n 2 --dist loadfile $(UNIT) $(ARGS)
+	@exec $(PYTEST) -n 2 $(BY_FILE) $(UNIT) $(ARGS)
 
 quick: $(STAMP) ## unit tests, and one run of the three services: what to run before a commit
-	@$(PYTEST) -n 2 --dist loadfile $(UNIT) tests/integration/command/test_up.py $(ARGS)
+	@$(PYTEST) -n 2 $(BY_FILE) $(UNIT) tests/integration/command/test_up.py $(ARGS)
 
 will-skip: # what `make test` leaves out on this machine, and why
 	@command -v etcd >/dev/null || echo "no etcd (Debian: etcd-server): elections run on the simulated one alone"
@@ -110,7 +112,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 3)))
 test-tools: $(SPARK) java build/spark.jsa $(NEWEST_SDKS) $(AXE)
 
 test: will-skip test-tools ## the whole test suite; ARGS='-k flush' for a part of it
-	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) -n $(JOBS) $(BY_FILE) $(ARGS)
 
 # The SDKs, the classic client, replication, Spark and the demo a second time, with all services closed; and how a
 # running cluster is closed.
@@ -120,12 +122,12 @@ SECURE_SUITES := tests/conformance/test_sdks.py tests/conformance/test_sdks_whil
   $(addprefix tests/integration/spark/,test_cluster.py test_facts.py test_report.py test_sink_rows.py \
   $(addprefix in_session/test_,odd_messages.py sink.py source.py stream.py))
 secure-suites: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## tests of clients, replication and Spark with all services closed
-	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(SECURE_SUITES) $(ARGS)
+	@$(PYTEST) -n $(JOBS) $(BY_FILE) --secure $(SECURE_SUITES) $(ARGS)
 	@$(if $(ARGS),,$(PYTEST) tests/conformance/test_change_over.py --every-sdk)
 
 CANARY_SUITES := tests/integration/test_canary.py tests/integration/client tests/conformance/test_sdks.py
 canary: will-skip $(SPARK) $(NEWEST_SDKS) ## marked secrets and bodies through SDKs and clients: no output or file may show them
-	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --secure $(CANARY_SUITES) $(ARGS)
+	@exec $(PYTEST) -n $(JOBS) $(BY_FILE) --secure $(CANARY_SUITES) $(ARGS)
 
 # With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md

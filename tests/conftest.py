@@ -11,18 +11,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 import threading
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
-from _pytest.pathlib import import_path
 from hypothesis import settings
 from xdist.workermanage import WorkerController
 
 from support.processes import prepared
-from support.running import secure
+from support.running import late, secure
 from support.running.costs import Measure
 from support.running.schedule import Schedule
 from support.spark import class_archive
@@ -35,12 +32,15 @@ LEFT_THREADS = 10  # of servers of the session
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--secure", action="store_true", help="close all services of the tests")
+    parser.addoption(late.OPTION, action="store_true", help="collect a file when it is run")
     parser.addoption("--costs", action="store_true", help="write tests/costs.tsv, for the schedule")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--costs"):
         config.pluginmanager.register(Measure())
+    if late.suits(config):
+        config.pluginmanager.register(late.Late())
     os.environ["AEROBEE_CONTEXT_DIR"] = "/nonexistent"
     if config.getoption("--secure"):
         secure.enable()
@@ -66,48 +66,15 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+def pytest_collection() -> Generator[None, object, object]:
     """The thousands of tests stay until the end: the garbage collector need not look at them."""
     gc.disable()
     try:
-        _import_a_part(session.config)
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
         gc.enable()
-
-
-def _import_a_part(config: pytest.Config) -> None:
-    """Import some of the unit tests, each worker of pytest-xdist others.
-
-    All workers collect all files at the same time. In a new checkout, each of them would rewrite
-    the assertions of all files, which takes as long as the rest of the collection. So they find
-    most files rewritten by another worker.
-    """
-    worker = getattr(config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode:
-        return
-    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    chosen = [Path(each.partition("::")[0]).resolve() for each in config.args]
-    ignored = [Path(each).resolve() for each in config.getoption("ignore") or ()]
-    files = [
-        path
-        for path in sorted((Path(__file__).parent / "unit").rglob("test_*.py"))
-        if any(map(path.is_relative_to, chosen)) and not any(map(path.is_relative_to, ignored))
-    ]
-    for path in files[number::count]:
-        before = set(sys.modules)
-        try:
-            import_path(
-                path,
-                mode=config.getoption("importmode"),
-                root=config.rootpath,
-                consider_namespace_packages=False,
-            )
-        except Exception:  # pytest imports the file again, and reports the failure
-            for name in sys.modules.keys() - before:
-                del sys.modules[name]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
