@@ -73,6 +73,24 @@ def test_other_addresses_need_insecure(host: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "is_insecure"),
+    [
+        (("--namesrv", "127.0.0.1:1"), False),
+        (("--namesrv", "127.0.0.1:1", "--host", "0.0.0.0", "--insecure"), True),
+        (("--namesrv", "192.0.2.1:9876"), True),
+    ],
+)
+def test_each_page_says_that_the_console_or_the_cluster_is_open(
+    options: tuple[str, ...], is_insecure: bool
+) -> None:
+    console = ServiceProcess("aerobee_console", "--port", "0", *options)
+    with console:
+        for path in ("/keys", "/no-such-page"):
+            _, text = fetched(f"http://127.0.0.1:{console.port}{path}")
+            assert (">insecure</span>" in text) == is_insecure
+
+
 def test_a_console_with_login_and_tls_is_not_insecure(tmp_path: Path) -> None:
     """The command of docs/console.md, "Login". The name LOCALHOST counts as a foreign address."""
     certificate, key = certificates.write(tmp_path)

@@ -33,6 +33,11 @@ def begun_request(path: str, data: bytes, of: int | None = None) -> bytes:
     return request(path) + frame(DATA, 0, 1, message)
 
 
+def opened(path: str, stream: int) -> bytes:
+    """The headers of one more call, without its request, on a connection that has begun."""
+    return request(path, stream).removeprefix(_BEGUN)
+
+
 async def burst(address: str, path: str, message: bytes, calls: int) -> list[bytes | None]:
     """Make calls on one connection: first the headers of all, then the request of each.
 
@@ -42,7 +47,7 @@ async def burst(address: str, path: str, message: bytes, calls: int) -> list[byt
     reader, writer = await asyncio.open_connection(host, int(port))
     window = frame(_WINDOW_UPDATE, 0, 0, _ANSWERS_WINDOW.to_bytes(4, "big"))
     streams = range(1, 2 * calls, 2)
-    headers = b"".join(request(path, stream).removeprefix(_BEGUN) for stream in streams)
+    headers = b"".join(opened(path, stream) for stream in streams)
     whole = struct.pack(">BI", 0, len(message)) + message
     requests = b"".join(frame(DATA, END_STREAM, stream, whole) for stream in streams)
     writer.write(_BEGUN + window + headers + requests)

@@ -176,9 +176,25 @@ def _check_closed(host: str, login: bool, *, is_secure: bool) -> None:
         )
 
 
+def _insecure(options: Options, host: str) -> str:
+    """Return why the console, which listens on `host`, or its cluster is open, or ""."""
+    if _is_open(options, host):
+        return "everyone who reaches the address of this console can use it, or read secret keys"
+    namesrvs = [address.rpartition(":")[0].strip("[]") for address in options.namesrvs]
+    if Tls.from_environment() is None and not all(map(needs_no_tls, namesrvs)):
+        return "the name servers are open: everyone who reaches the cluster can change it"
+    return ""
+
+
+def _is_open(options: Options, host: str) -> bool:
+    """Return whether other machines reach the console, without a login or in plaintext."""
+    return not needs_no_tls(host) and not (options.login and options.secure)
+
+
 def _serve(
     options: Options, listener: socket.socket, idle_exit_s: float, tls_cert: str, tls_key: str
 ) -> None:
+    options = replace(options, insecure=_insecure(options, listener.getsockname()[0]))
     config = uvicorn.Config(
         _application(options),
         ssl_certfile=tls_cert or None,
@@ -244,11 +260,11 @@ class _Server(uvicorn.Server):
         self._visited_s = time.monotonic()
         host, port, *_ = listener.getsockname()
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._is_insecure = not needs_no_tls(host) and not (options.login and options.secure)
+        self._is_open = _is_open(options, host)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._is_insecure:
+        if self._is_open:
             _log("insecure", level="warning", address=self._address)
         _log("ready", address=self._address)
 

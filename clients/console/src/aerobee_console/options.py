@@ -32,6 +32,8 @@ class Options:
             the root.
         trusted_proxies: Networks of reverse proxies that serve TLS in front of the console. Other
             callers are refused.
+        insecure: Why the console or its cluster is open to other machines, as a sentence; "" if
+            neither is.
     """
 
     namesrvs: tuple[str, ...]
@@ -47,6 +49,7 @@ class Options:
     tls: bool = False
     base_path: str = ""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    insecure: str = ""
 
     @property
     def secure(self) -> bool:

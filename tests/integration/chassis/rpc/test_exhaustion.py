@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 
 import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from aerobee_chassis.healthcheck import ACK, GOAWAY, PING, PREFACE, SETTINGS, frame
+from aerobee_chassis.healthcheck import ACK, GOAWAY, PING, PREFACE, RST_STREAM, SETTINGS, frame
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc import connections
 from aerobee_chassis.rpc.call import Call
@@ -18,10 +19,11 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_wire.status import CODE_KEY
 from support.chassis import descriptors
-from support.chassis.http2 import begun_request
+from support.chassis.http2 import begun_request, opened
 from support.clock.polling import until
 
 SERVICE = descriptors.service("Limits", Ask=(False, False))
+MAX_CONCURRENT_STREAMS, REFUSED_STREAM = 3, struct.pack(">I", 7)  # RFC 9113, 6.5.2 and 7
 BEGUN = PREFACE + frame(SETTINGS, 0, 0, b"") + frame(SETTINGS, ACK, 0, b"")
 
 
@@ -126,6 +128,23 @@ async def test_request_that_does_not_arrive_whole_ends_with_its_option(
 async def test_large_request_is_rejected_before_it_is_read(server: Server) -> None:
     assert "RESOURCE_EXHAUSTED: " in await ask(server, 2 * 1024 * 1024)
     assert "1048576" in await ask(server, 2 * 1024 * 1024)
+    assert await ask(server, 3) == "3"
+
+
+async def test_streams_above_the_limit_of_a_connection_are_refused(
+    server: Server, limits: PortLimits
+) -> None:
+    flood = await connect(server, BEGUN)
+    announced = struct.pack(">HI", MAX_CONCURRENT_STREAMS, limits.streams)
+    await until(lambda: announced in flood.received, "the settings say the limit")
+    streams = range(1, 2 * (limits.streams + 3), 2)
+    flood.writer.write(b"".join(opened("/test.Limits/Ask", stream) for stream in streams))
+    refused = [frame(RST_STREAM, 0, stream, REFUSED_STREAM) for stream in streams[limits.streams :]]
+    await until(lambda: all(each in flood.received for each in refused))
+    assert not any(
+        frame(RST_STREAM, 0, stream, REFUSED_STREAM) in flood.received
+        for stream in streams[: limits.streams]
+    )
     assert await ask(server, 3) == "3"
 
 

@@ -194,6 +194,29 @@ async def test_no_other_caller_is_served(secure: Path, tmp_path: Path) -> None:
                 await ask(address, tls)
 
 
+@pytest.mark.parametrize(("days", "cause"), [(-91, "expired"), (3, "not valid yet")])
+async def test_certificates_count_within_their_time_only(
+    secure: Path, tmp_path: Path, days: int, cause: str
+) -> None:
+    """An expired certificate, and one that is not valid yet, of either side."""
+    other = tmp_path / "secure"
+    shutil.copytree(secure, other)
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+    for role in ("proxy", "broker"):
+        Authority(other, now).issue(role, f"{role}-b", ["localhost"], 90)
+        for suffix in ("crt", "key"):
+            (other / f"{role}-b.{suffix}").replace(other / f"{role}.{suffix}")
+    async with serving(secure) as address:
+        with pytest.raises(Refused):
+            await ask(address, PeerTls(files(other, "proxy"), CLUSTER))
+        proxy = PeerTls(files(secure, "proxy"), CLUSTER)
+        assert await ask(address, proxy) == Check.response.SERVING
+    async with serving(other) as address:
+        with pytest.raises(Refused) as caught:
+            await ask(address, proxy)
+        assert cause in tls_cause(str(caught.value)), str(caught.value)
+
+
 async def test_a_caller_without_a_certificate_is_served_if_it_is_optional(
     secure: Path, tmp_path: Path
 ) -> None:

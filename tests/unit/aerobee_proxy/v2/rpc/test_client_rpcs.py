@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from aerobee_proxy.v2 import sessions
 from aerobee_wire.rpcs import HEARTBEAT, UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
+from support.proxy.access import BILLING, SECRET, signed, write_users
 from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall, route
 
 ENDPOINTS = d.Endpoints(
@@ -46,6 +48,27 @@ async def ask(cluster: Cluster, rpc: str, request: Any, call: FakeCall | None = 
 def test_every_rpc_has_a_handler(cluster: Cluster) -> None:
     service = bind(DESCRIPTOR.services_by_name["MessagingService"], cluster.proxy().rpcs)
     assert len(service.methods) == 17
+
+
+async def test_clients_of_one_user_are_limited(cluster: Cluster, tmp_path: Path) -> None:
+    others = {"username": "orders", "password": SECRET}
+    users = write_users(tmp_path / "users.json", BILLING, others)
+    rpcs = cluster.proxy(
+        authentication_enabled=True, authentication_users_file=str(users), max_clients_per_user=2
+    ).rpcs
+    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+
+    async def status(user: str, client_id: str) -> d.Status:
+        metadata = signed(user) | {"x-mq-client-id": client_id}
+        answer = await rpcs.query_route(request, FakeCall(metadata))
+        assert isinstance(answer.status, d.Status)
+        return answer.status
+
+    calls = [("billing", each) for each in ("a", "b", "c", "a")] + [("orders", "c")]
+    found = [await status(*each) for each in calls]
+    expected = [Code.OK, Code.OK, Code.TOO_MANY_REQUESTS, Code.OK, Code.OK]
+    assert [each.code for each in found] == expected
+    assert "maxClientsPerUser" in found[2].message
 
 
 async def test_clients_beyond_the_limit_are_refused(
