@@ -61,8 +61,8 @@ _STEPS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
         _LOOP,
     ),
     "client": (
-        ("gRPC call: start, write (grpc.aio)", ("grpc/aio/", "client/cluster/transport.py")),
-        ("gRPC events (thread of grpc.aio)", ("Thread.run (threading.py",)),
+        ("HTTP/2: read, write (kernel)", ("aerobee_http2/", "asyncio/selector_events.py",
+                                          "client/cluster/transport.py")),
         ("wait for events", ("EpollSelector.select (selectors.py",)),
         ("decode records", ("aerobee_wire/record.py", "message/received_message.py")),
         ("create a message, its id and properties", ("aerobee_client/message/", "message_id.py")),

@@ -291,8 +291,8 @@ class AsyncProducer(StartedClient):
             RequestTimeout: If no answer arrives in time. The message may have been stored.
         """
         check_message(message)
-        is_usual = queue is None and selector is None and timeout is None and accumulate is None
-        if not is_usual or block is not True:
+        is_usual = queue is None and selector is None and timeout is None and block is True
+        if not is_usual or not (accumulate is None or accumulate.__class__ is bool):
             check_arguments(
                 AsyncProducer.send,
                 queue=queue,

@@ -257,7 +257,7 @@ class Reader:
                 if found.waits_at is not None:
                     return
             return
-        size = sum(unit[1] for _, unit in run)
+        size = sum([unit[1] for _, unit in run])
         whole = size == len(data) and all_whole(data, at, run, queue)
         if not whole:
             problems = [check(data, unit[0] - at, unit, queue, offset) for offset, unit in run]

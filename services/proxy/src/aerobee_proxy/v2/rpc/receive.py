@@ -43,7 +43,7 @@ from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation import filter_of, polling_ms, receive_duration_ms
 from aerobee_wire.consume_order import ConsumeOrder
-from aerobee_wire.handles.leases import handle_encoder, handle_for
+from aerobee_wire.handles.leases import handle_encoder, handle_maker
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.record import Record, iter_records
@@ -67,9 +67,10 @@ class _Batch(NamedTuple):
 
     def handles(self) -> Iterator[tuple[ReceiptHandle, str]]:
         """Yield (receipt handle, message id) of each message."""
+        handle = handle_maker(self.pop, self.answer)
         for record, attempt in zip(self.records, self.answer.delivery_attempts, strict=True):
             message_id = record.unique_message_id or record.offset_message_id
-            yield handle_for(record, attempt, self.pop, self.answer), message_id
+            yield handle(record, attempt), message_id
 
 
 class _Limits(NamedTuple):
