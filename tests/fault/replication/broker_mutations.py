@@ -31,7 +31,7 @@ def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def promote_to_the_next_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(manual_failover, "promotion_epoch", lambda highest: highest + 1)
+    patch.setattr(manual_failover, "promotion_epoch", lambda highest, number: highest + 1)
 
 
 def show_what_a_promotion_may_take_back(patch: pytest.MonkeyPatch) -> None:

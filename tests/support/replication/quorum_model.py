@@ -1,14 +1,16 @@
-"""Random histories of a group without etcd whose operators change options as they like.
+"""Random histories of a group without etcd whose operators change options as they like, promote
+several replicas at once, and put older copies of disks back.
 
 Replicas, masters and promotions are a model of one step at a time. The code itself decides: epochs
 and quorums, the in-sync set, the checks of a promotion, and those of a master that starts again. A
-message is a number; a log is a list of them, and offsets are its indices.
+message is a number; a log is a list of them, and offsets are its indices. Records of logs at name
+servers (`LogWitness`) are never late: each step ends with them.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.replication.election.electability import (
@@ -17,7 +19,9 @@ from aerobee_broker.replication.election.electability import (
     check_furthest,
     knows_of_promotions,
     lacks_confirmed,
+    leads_already,
 )
+from aerobee_broker.replication.election.log_records import LogRecord
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
 from aerobee_broker.replication.in_sync.quorum import Quorum
@@ -38,6 +42,18 @@ def options_of(copies: int, required: int) -> BrokerOptions:
     )
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a disk. A replica that led last begins as its master, if it may."""
+
+    history: EpochHistory
+    log: list[int]
+    confirmed: int
+    generation: int
+    is_displaced: bool
+    led_last: bool
+
+
 class ModelReplica:
     """`log`: what is on its disk. `present`: its in-sync set while it is master."""
 
@@ -51,6 +67,23 @@ class ModelReplica:
         self.epoch = 0  # as master; 0: it is none
         self.led_last = False
         self.present: InSyncSet | None = None
+        self.generation = 1
+        self.is_displaced = False
+        self.is_raised = True  # its generation, since it started
+
+    def copy(self) -> Copy:
+        led = self.led_last or bool(self.epoch)
+        return Copy(
+            self.history, list(self.log), self.confirmed, self.generation, self.is_displaced, led
+        )
+
+    def put_back(self, copy: Copy) -> None:
+        self.history, self.log, self.confirmed = copy.history, list(copy.log), copy.confirmed
+        self.generation, self.is_displaced = copy.generation, copy.is_displaced
+        self.led_last = copy.led_last
+
+    def record(self) -> LogRecord:
+        return LogRecord(self.generation, len(self.log), self.history.highest)
 
     def describe(self) -> LogDescription:
         end, known = len(self.log), self.epoch or self.history.highest
@@ -62,7 +95,8 @@ class ModelReplica:
         role = Role.MASTER if self.epoch else Role.SLAVE
         copies = self.options.total_replicas
         known = ReplicaStatus(self.describe(), "", role, len(self.log), copies, elected=False)
-        return replace(known, learner=self.learner)
+        displaced = {"copying": self.is_displaced, "has_its_log": not self.is_displaced}
+        return replace(known, learner=self.learner, generation=self.generation, **displaced)
 
     @property
     def learner(self) -> bool:
@@ -76,11 +110,22 @@ class ModelReplica:
 
     def crash(self) -> None:
         self.is_up, self.led_last = False, bool(self.epoch) or self.led_last
+        self.is_raised = False
         self.epoch, self.present = 0, None
 
     def settle(self, shown: int) -> None:
         if self.history.can_settle(self.history.newest_epoch, shown):
             self.history = self.history.settle(self.history.newest_epoch)
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The replicas `found` have answered, after the name servers had `records`."""
+
+    one: ModelReplica
+    found: list[ModelReplica]
+    records: dict[str, LogRecord]
+    epoch: int
 
 
 class QuorumModel:
@@ -97,15 +142,50 @@ class QuorumModel:
         self.replicas = [ModelReplica(number, first) for number in range(copies)]
         self.acknowledged: set[int] = set()
         self.newest = 0
-        self.sent = self.promotions = self.changes = 0
+        self.sent = self.promotions = self.changes = self.went_back = 0
+        self.records: dict[str, LogRecord] = {}  # at the name servers
+        self.copies: list[tuple[ModelReplica, Copy]] = []
+        self.promoting: list[Promotion] = []
         self._lead(self.replicas[0], 1)
 
     def step(self) -> None:
         chosen = self.rng.choices(
-            (self._follow, self._send, self._leave, self._crash, self._start, self._promote),
-            (30, 30, 5, 8, 14, 8),
+            (
+                *(self._follow, self._send, self._leave, self._crash, self._start, self._promote),
+                *(self._go_on_promoting, self._copy_disk, self._put_disk_back),
+            ),
+            (30, 30, 5, 8, 14, 6, 8, 3, 3),
         )
         chosen[0]()
+        for each in self.replicas:
+            if each.is_up:
+                self._record(each)
+
+    # ---- disks, and their records ----
+
+    def _record(self, one: ModelReplica) -> None:
+        """What `LogWitness` does every second."""
+        store_id, own = one.identity.store_id, one.record()
+        known = self.records[store_id] = max(own, self.records.get(store_id, own))
+        if known > own and not one.epoch:
+            one.is_displaced = True
+            one.note(known.epoch)
+        elif known > own:
+            one.generation = known.generation + 1
+        elif not one.is_raised:
+            one.generation += 1
+            one.is_raised = True
+
+    def _copy_disk(self) -> None:
+        one = self.rng.choice(self.replicas)
+        self.copies.append((one, one.copy()))
+
+    def _put_disk_back(self) -> None:
+        off = [(one, copy) for one, copy in self.copies if not one.is_up]
+        if off:
+            one, copy = self.rng.choice(off)
+            one.put_back(copy)
+            self.went_back += 1
 
     # ---- roles ----
 
@@ -145,6 +225,9 @@ class QuorumModel:
                 continue
             known = [each.status() for each in found]
             own = one.describe()
+            self._record(one)
+            if one.is_displaced or leads_already(known, one.history.highest) is not None:
+                continue
             if lacks_confirmed(own, known) is None and knows_of_promotions(own, known, one.options):
                 self._lead(one, one.history.highest + 1)
 
@@ -158,6 +241,7 @@ class QuorumModel:
             self.rng.choice(up).crash()
 
     def _promote(self) -> None:
+        """Ask the others, and check. Other steps may come before the epoch is noted."""
         slaves = [each for each in self.replicas if each.is_up and not each.epoch]
         if not slaves:
             return
@@ -166,18 +250,43 @@ class QuorumModel:
         highest = max(each.history.highest for each in (one, *found))
         if any(each.epoch == highest for each in found):
             return  # it would hand over
-        own, known = one.status(), [each.status() for each in found]
+        self._record(one)
+        epoch = promotion_epoch(highest, one.identity.replica_id)
+        asked = Promotion(one, found, dict(self.records), epoch)
+        if self._may_be_promoted(asked, found):
+            self.promoting.append(asked)
+            if self.rng.random() < 0.5:
+                self._go_on_promoting()
+
+    def _may_be_promoted(self, asked: Promotion, found: list[ModelReplica]) -> bool:
+        one, known = asked.one, [each.status() for each in found]
+        own = one.status()
         try:
             check_electable(own)
-            check_enough(own, known, one.options)
+            check_enough(own, known, one.options, asked.records)
             check_furthest(own.log, [each.log for each in known if not each.learner])
         except MqError:
+            return False
+        return True
+
+    def _go_on_promoting(self) -> None:
+        """The epoch is noted where it is not known yet; then it leads, if that suffices."""
+        if not self.promoting:
             return
-        epoch = promotion_epoch(highest)
-        for each in found:
+        asked = self.promoting.pop(self.rng.randrange(len(self.promoting)))
+        one, epoch = asked.one, asked.epoch
+        if not one.is_up or one.epoch:
+            return
+        noted = [
+            each
+            for each in asked.found
+            if each.is_up and each.history.highest < epoch and self.rng.random() < 0.95
+        ]
+        for each in noted:
             each.note(epoch)
-        self.promotions += 1
-        self._lead(one, epoch)
+        if self._may_be_promoted(asked, noted) and one.history.highest < epoch:
+            self.promotions += 1
+            self._lead(one, epoch)
 
     # ---- the log ----
 
@@ -198,6 +307,7 @@ class QuorumModel:
         present = master.present
         assert present is not None
         if agreement.action is not Action.FOLLOW:
+            slave.generation += 1
             slave.log = master.log[: agreement.begin]
         slave.led_last = False
         slave.history = slave.history.adopt(master.history.entries).note(master.epoch)
@@ -210,6 +320,11 @@ class QuorumModel:
         assert present is not None
         slave.log = master.log[: max(len(slave.log), min(len(master.log), len(slave.log) + count))]
         present.reported(slave.identity, len(slave.log), 0)
+        begun = master.history.entries[-1].start
+        if slave.is_displaced and len(slave.log) >= max(present.shown, begun):
+            known = self.records.get(slave.identity.store_id, slave.record())
+            slave.is_displaced = False
+            slave.generation = max(slave.generation, known.generation) + 1
         wanted = present.next_change(0)
         if wanted is not None:
             present.change_ended(wanted)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#aerobee/broker/v1/replication.proto\x12\x11\x61\x65robee.broker.v1\"6\n\x12GetSnapshotRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x11\n\tlog_begin\x18\x02 \x01(\x03\"\x7f\n\x13GetSnapshotResponse\x12\x31\n\x05piece\x18\x01 \x01(\x0b\x32 .aerobee.broker.v1.SnapshotPieceH\x00\x12-\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x1e.aerobee.broker.v1.SnapshotEndH\x00\x42\x06\n\x04kind\"+\n\rSnapshotPiece\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x1f\n\x0bSnapshotEnd\x12\x10\n\x08position\x18\x01 \x01(\x03\"c\n\x08LogEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x14\n\x0cstart_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x63opies\x18\x04 \x01(\x05\x12\x10\n\x08required\x18\x05 \x01(\x05\"\xaf\x04\n\nLogReplica\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x03 \x01(\t\x12\x12\n\nreplica_id\x18\x04 \x01(\x05\x12\x10\n\x08store_id\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\x12+\n\x06\x65pochs\x18\x07 \x03(\x0b\x32\x1b.aerobee.broker.v1.LogEpoch\x12\x15\n\rlowest_offset\x18\x08 \x01(\x03\x12\x12\n\nend_offset\x18\t \x01(\x03\x12\x18\n\x10\x63onfirmed_offset\x18\n \x01(\x03\x12\x11\n\tfile_size\x18\x0b \x01(\x03\x12=\n\x08settings\x18\x0c \x03(\x0b\x32+.aerobee.broker.v1.LogReplica.SettingsEntry\x12\x15\n\rbuild_version\x18\x14 \x01(\t\x12=\n\x08\x66\x65\x61tures\x18\x15 \x03(\x0b\x32+.aerobee.broker.v1.LogReplica.FeaturesEntry\x12\x19\n\x11required_features\x18\x16 \x03(\t\x12\x15\n\rsettled_epoch\x18\x17 \x01(\x03\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"{\n\rFollowRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.aerobee.broker.v1.FollowHelloH\x00\x12\x31\n\x06report\x18\x02 \x01(\x0b\x32\x1f.aerobee.broker.v1.FollowReportH\x00\x42\x06\n\x04kind\"x\n\x0b\x46ollowHello\x12,\n\x05slave\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\x12\x16\n\x0e\x66rom_last_file\x18\x02 \x01(\x08\x12\x0f\n\x07learner\x18\x03 \x01(\x08\x12\x12\n\nprocess_id\x18\x04 \x01(\t\"]\n\x0c\x46ollowReport\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x16\n\x0ewritten_offset\x18\x02 \x01(\x03\x12\x15\n\rsynced_offset\x18\x03 \x01(\x03\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\"~\n\x0e\x46ollowResponse\x12\x33\n\x07welcome\x18\x01 \x01(\x0b\x32 .aerobee.broker.v1.FollowWelcomeH\x00\x12/\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1e.aerobee.broker.v1.FollowChunkH\x00\x42\x06\n\x04kind\"M\n\rFollowWelcome\x12-\n\x06master\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\x12\r\n\x05\x63rc32\x18\x02 \x01(\r\"\x97\x01\n\x0b\x46ollowChunk\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x17\n\x0fphysical_offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\r\n\x05\x63rc32\x18\x04 \x01(\r\x12\x18\n\x10\x63onfirmed_offset\x18\x05 \x01(\x03\x12\x12\n\nend_offset\x18\x06 \x01(\x03\x12\x15\n\rlowest_offset\x18\x07 \x01(\x03\x32\xc7\x01\n\x12ReplicationService\x12Q\n\x06\x46ollow\x12 .aerobee.broker.v1.FollowRequest\x1a!.aerobee.broker.v1.FollowResponse(\x01\x30\x01\x12^\n\x0bGetSnapshot\x12%.aerobee.broker.v1.GetSnapshotRequest\x1a&.aerobee.broker.v1.GetSnapshotResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#aerobee/broker/v1/replication.proto\x12\x11\x61\x65robee.broker.v1\"6\n\x12GetSnapshotRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x11\n\tlog_begin\x18\x02 \x01(\x03\"\x7f\n\x13GetSnapshotResponse\x12\x31\n\x05piece\x18\x01 \x01(\x0b\x32 .aerobee.broker.v1.SnapshotPieceH\x00\x12-\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x1e.aerobee.broker.v1.SnapshotEndH\x00\x42\x06\n\x04kind\"+\n\rSnapshotPiece\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x1f\n\x0bSnapshotEnd\x12\x10\n\x08position\x18\x01 \x01(\x03\"c\n\x08LogEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x14\n\x0cstart_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x63opies\x18\x04 \x01(\x05\x12\x10\n\x08required\x18\x05 \x01(\x05\"\xe6\x04\n\nLogReplica\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x03 \x01(\t\x12\x12\n\nreplica_id\x18\x04 \x01(\x05\x12\x10\n\x08store_id\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\x12+\n\x06\x65pochs\x18\x07 \x03(\x0b\x32\x1b.aerobee.broker.v1.LogEpoch\x12\x15\n\rlowest_offset\x18\x08 \x01(\x03\x12\x12\n\nend_offset\x18\t \x01(\x03\x12\x18\n\x10\x63onfirmed_offset\x18\n \x01(\x03\x12\x11\n\tfile_size\x18\x0b \x01(\x03\x12=\n\x08settings\x18\x0c \x03(\x0b\x32+.aerobee.broker.v1.LogReplica.SettingsEntry\x12\x15\n\rbuild_version\x18\x14 \x01(\t\x12=\n\x08\x66\x65\x61tures\x18\x15 \x03(\x0b\x32+.aerobee.broker.v1.LogReplica.FeaturesEntry\x12\x19\n\x11required_features\x18\x16 \x03(\t\x12\x15\n\rsettled_epoch\x18\x17 \x01(\x03\x12\x35\n\x0f\x64ropped_quorums\x18\x18 \x03(\x0b\x32\x1c.aerobee.broker.v1.LogQuorum\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\tLogQuorum\x12\x0e\n\x06\x63opies\x18\x01 \x01(\x05\x12\x10\n\x08required\x18\x02 \x01(\x05\"{\n\rFollowRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.aerobee.broker.v1.FollowHelloH\x00\x12\x31\n\x06report\x18\x02 \x01(\x0b\x32\x1f.aerobee.broker.v1.FollowReportH\x00\x42\x06\n\x04kind\"x\n\x0b\x46ollowHello\x12,\n\x05slave\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\x12\x16\n\x0e\x66rom_last_file\x18\x02 \x01(\x08\x12\x0f\n\x07learner\x18\x03 \x01(\x08\x12\x12\n\nprocess_id\x18\x04 \x01(\t\"]\n\x0c\x46ollowReport\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x16\n\x0ewritten_offset\x18\x02 \x01(\x03\x12\x15\n\rsynced_offset\x18\x03 \x01(\x03\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\"~\n\x0e\x46ollowResponse\x12\x33\n\x07welcome\x18\x01 \x01(\x0b\x32 .aerobee.broker.v1.FollowWelcomeH\x00\x12/\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1e.aerobee.broker.v1.FollowChunkH\x00\x42\x06\n\x04kind\"M\n\rFollowWelcome\x12-\n\x06master\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\x12\r\n\x05\x63rc32\x18\x02 \x01(\r\"\x97\x01\n\x0b\x46ollowChunk\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x17\n\x0fphysical_offset\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\r\n\x05\x63rc32\x18\x04 \x01(\r\x12\x18\n\x10\x63onfirmed_offset\x18\x05 \x01(\x03\x12\x12\n\nend_offset\x18\x06 \x01(\x03\x12\x15\n\rlowest_offset\x18\x07 \x01(\x03\x32\xc7\x01\n\x12ReplicationService\x12Q\n\x06\x46ollow\x12 .aerobee.broker.v1.FollowRequest\x1a!.aerobee.broker.v1.FollowResponse(\x01\x30\x01\x12^\n\x0bGetSnapshot\x12%.aerobee.broker.v1.GetSnapshotRequest\x1a&.aerobee.broker.v1.GetSnapshotResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,23 +46,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOGEPOCH']._serialized_start=321
   _globals['_LOGEPOCH']._serialized_end=420
   _globals['_LOGREPLICA']._serialized_start=423
-  _globals['_LOGREPLICA']._serialized_end=982
-  _globals['_LOGREPLICA_SETTINGSENTRY']._serialized_start=886
-  _globals['_LOGREPLICA_SETTINGSENTRY']._serialized_end=933
-  _globals['_LOGREPLICA_FEATURESENTRY']._serialized_start=935
-  _globals['_LOGREPLICA_FEATURESENTRY']._serialized_end=982
-  _globals['_FOLLOWREQUEST']._serialized_start=984
-  _globals['_FOLLOWREQUEST']._serialized_end=1107
-  _globals['_FOLLOWHELLO']._serialized_start=1109
-  _globals['_FOLLOWHELLO']._serialized_end=1229
-  _globals['_FOLLOWREPORT']._serialized_start=1231
-  _globals['_FOLLOWREPORT']._serialized_end=1324
-  _globals['_FOLLOWRESPONSE']._serialized_start=1326
-  _globals['_FOLLOWRESPONSE']._serialized_end=1452
-  _globals['_FOLLOWWELCOME']._serialized_start=1454
-  _globals['_FOLLOWWELCOME']._serialized_end=1531
-  _globals['_FOLLOWCHUNK']._serialized_start=1534
-  _globals['_FOLLOWCHUNK']._serialized_end=1685
-  _globals['_REPLICATIONSERVICE']._serialized_start=1688
-  _globals['_REPLICATIONSERVICE']._serialized_end=1887
+  _globals['_LOGREPLICA']._serialized_end=1037
+  _globals['_LOGREPLICA_SETTINGSENTRY']._serialized_start=941
+  _globals['_LOGREPLICA_SETTINGSENTRY']._serialized_end=988
+  _globals['_LOGREPLICA_FEATURESENTRY']._serialized_start=990
+  _globals['_LOGREPLICA_FEATURESENTRY']._serialized_end=1037
+  _globals['_LOGQUORUM']._serialized_start=1039
+  _globals['_LOGQUORUM']._serialized_end=1084
+  _globals['_FOLLOWREQUEST']._serialized_start=1086
+  _globals['_FOLLOWREQUEST']._serialized_end=1209
+  _globals['_FOLLOWHELLO']._serialized_start=1211
+  _globals['_FOLLOWHELLO']._serialized_end=1331
+  _globals['_FOLLOWREPORT']._serialized_start=1333
+  _globals['_FOLLOWREPORT']._serialized_end=1426
+  _globals['_FOLLOWRESPONSE']._serialized_start=1428
+  _globals['_FOLLOWRESPONSE']._serialized_end=1554
+  _globals['_FOLLOWWELCOME']._serialized_start=1556
+  _globals['_FOLLOWWELCOME']._serialized_end=1633
+  _globals['_FOLLOWCHUNK']._serialized_start=1636
+  _globals['_FOLLOWCHUNK']._serialized_end=1787
+  _globals['_REPLICATIONSERVICE']._serialized_start=1790
+  _globals['_REPLICATIONSERVICE']._serialized_end=1989
 # @@protoc_insertion_point(module_scope)

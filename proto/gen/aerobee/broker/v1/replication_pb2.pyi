@@ -51,7 +51,7 @@ class LogEpoch(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., start_offset: _Optional[int] = ..., copies: _Optional[int] = ..., required: _Optional[int] = ...) -> None: ...
 
 class LogReplica(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "broker_name", "replica_id", "store_id", "epoch", "epochs", "lowest_offset", "end_offset", "confirmed_offset", "file_size", "settings", "build_version", "features", "required_features", "settled_epoch")
+    __slots__ = ("protocol_version", "cluster", "broker_name", "replica_id", "store_id", "epoch", "epochs", "lowest_offset", "end_offset", "confirmed_offset", "file_size", "settings", "build_version", "features", "required_features", "settled_epoch", "dropped_quorums")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class LogReplica(_message.Message):
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     SETTLED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_QUORUMS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster: str
     broker_name: str
@@ -98,7 +99,16 @@ class LogReplica(_message.Message):
     features: _containers.ScalarMap[str, str]
     required_features: _containers.RepeatedScalarFieldContainer[str]
     settled_epoch: int
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[LogEpoch, _Mapping]]] = ..., lowest_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., file_size: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., build_version: _Optional[str] = ..., features: _Optional[_Mapping[str, str]] = ..., required_features: _Optional[_Iterable[str]] = ..., settled_epoch: _Optional[int] = ...) -> None: ...
+    dropped_quorums: _containers.RepeatedCompositeFieldContainer[LogQuorum]
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[LogEpoch, _Mapping]]] = ..., lowest_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., file_size: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., build_version: _Optional[str] = ..., features: _Optional[_Mapping[str, str]] = ..., required_features: _Optional[_Iterable[str]] = ..., settled_epoch: _Optional[int] = ..., dropped_quorums: _Optional[_Iterable[_Union[LogQuorum, _Mapping]]] = ...) -> None: ...
+
+class LogQuorum(_message.Message):
+    __slots__ = ("copies", "required")
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    copies: int
+    required: int
+    def __init__(self, copies: _Optional[int] = ..., required: _Optional[int] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("hello", "report")

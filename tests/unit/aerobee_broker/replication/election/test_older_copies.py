@@ -70,6 +70,37 @@ def test_replica_with_an_older_disk_does_not_count(*, is_running: bool, forgets:
     simulate(1, scenario)
 
 
+def test_replica_does_not_count_before_it_has_what_earlier_masters_confirmed() -> None:
+    """A new master has confirmed nothing itself while too few replicas are in sync."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        client = await begun(cluster)
+        master, slave, away = cluster.nodes
+        copy = slave.disk.copy()
+        away.kill()
+        await asyncio.sleep(3)
+        for number in range(100):
+            await client.send("orders", b"%d" % number)
+        await asyncio.sleep(2)
+        slave.kill()
+        master.kill()
+        slave.put_disk_back(copy)
+        slave.slowest_job_ms = 3_000
+        away.start()
+        master.start()
+        await until(lambda: master.epoch_as_master > 0, "it leads")
+        away.kill()
+        slave.start()
+        await until(lambda: is_displaced(slave), "it knows that its disk is older")
+        await until(lambda: not is_displaced(slave), "it has caught up")
+        assert slave.store is not None and master.store is not None
+        assert slave.store.flushed_offset >= master.store.confirmed_offset
+        away.start()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
 def test_replica_that_lost_the_end_of_its_log_does_not_count() -> None:
     """Only its `commitlog` is older: an operator has restored that folder."""
 
@@ -217,6 +248,10 @@ def test_copy_of_a_masters_disk_does_not_lead_beside_it(
         cluster.check_alike(await cluster.settle())
 
     simulate(1, scenario)
+
+
+def is_displaced(node: BrokerNode) -> bool:
+    return node.roles is not None and node.roles.own.is_displaced
 
 
 def is_doubtful(node: BrokerNode) -> bool:

@@ -10,6 +10,7 @@ from aerobee_broker.disk import read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_broker.replication.log.epochs import (
+    NUMBERS,
     EpochEntry,
     EpochFile,
     EpochHistory,
@@ -52,9 +53,17 @@ def test_of_epochs_with_one_start_only_the_last_counts() -> None:
 
 
 def test_a_promotion_is_above_all_that_a_master_reaches_by_its_own_starts() -> None:
-    assert promotion_epoch(1) == promotion_epoch(PROMOTION_STEP - 1) == PROMOTION_STEP
-    assert promotion_epoch(PROMOTION_STEP) == promotion_epoch(PROMOTION_STEP + 7)
-    assert promotion_epoch(PROMOTION_STEP) == 2 * PROMOTION_STEP
+    assert promotion_epoch(1, 1) == promotion_epoch(PROMOTION_STEP - 1, 1) == PROMOTION_STEP
+    assert promotion_epoch(PROMOTION_STEP, 2) == promotion_epoch(PROMOTION_STEP + 7, 2)
+    assert promotion_epoch(PROMOTION_STEP, 2) == 2 * PROMOTION_STEP
+
+
+def test_promotions_of_two_replicas_never_take_one_epoch() -> None:
+    highest = (0, 1, PROMOTION_STEP, 3 * PROMOTION_STEP + 5, 64 * PROMOTION_STEP)
+    taken = [{promotion_epoch(each, number) for each in highest} for number in range(NUMBERS)]
+    assert all(promotion_epoch(each, 5) > each for each in highest)
+    assert all(epoch % PROMOTION_STEP == 0 for epochs in taken for epoch in epochs)
+    assert len(set.union(*taken)) == sum(map(len, taken))
 
 
 def test_a_new_master_drops_epochs_that_begin_at_or_behind_the_end_of_its_log() -> None:
@@ -204,3 +213,17 @@ def test_every_flipped_bit_is_found() -> None:
         else:  # a flip of white space
             assert loaded == HISTORY
         file.pwrite(bytes([byte]), bit // 8)
+
+
+def test_requirement_of_an_epoch_without_a_byte_counts_until_one_is_settled() -> None:
+    """Other replicas know that epoch, and rely on its quorum in a promotion."""
+    strict, loose = Quorum(3, 2), Quorum(3, 1)
+    history = EpochHistory().begin(1, A, 0, strict).begin(2, A, 0, loose).begin(3, A, 0, loose)
+    assert set(history.quorums) == {strict, loose}
+    follower = EpochHistory().begin(1, A, 0, strict).adopt(history.entries)
+    assert set(follower.quorums) == {strict, loose}
+    disk = SimulatedDisk()
+    file = EpochFile(disk, FILE)
+    file.save(history)
+    assert EpochFile(disk, FILE).load() == history
+    assert history.settle(3).quorums == (loose,)

@@ -203,7 +203,8 @@ class ManualFailover(Member):
 
     def _next_epoch(self) -> int:
         highest = self._highest_epoch()
-        return promotion_epoch(highest) if self._was_changed else highest + 1
+        number = self._roles.own.replica.replica_id
+        return promotion_epoch(highest, number) if self._was_changed else highest + 1
 
     def _highest_epoch(self) -> int:
         """Return the highest epoch that this replica knows."""
@@ -374,9 +375,11 @@ class ManualFailover(Member):
                 check_electable(own)
                 check_enough(own, found, self._options, records)
                 check_furthest(own.log, [each.log for each in found if not each.learner])
-            # Not the epoch that another promotion has noted here since: a higher one would end its
-            # master, and this replica may have a shorter log.
-            epoch = promotion_epoch(max([before, *(each.log.epoch for each in found)]))
+            if (begun := self._highest_epoch()) > before:
+                # A higher epoch would end its master, and this replica may have a shorter log.
+                raise NotPromoted(f"another promotion has begun epoch {begun}")
+            highest = max([before, *(each.log.epoch for each in found)])
+            epoch = promotion_epoch(highest, own.log.replica.replica_id)
             noted = await self._note_at([each.address for each in found], epoch)
             # The old master may be back, and this replica may have cut its log.
             self.check_finished()

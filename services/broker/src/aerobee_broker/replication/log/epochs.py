@@ -1,8 +1,9 @@
 """Keep the epochs of a log: they say which master wrote which part of the log.
 
-A master takes a new epoch at each start: the next number. A promotion by an operator takes the next
-multiple of PROMOTION_STEP. No master reaches that number by its own starts. So a master that was
-isolated meanwhile stays below its successor, however often it starts.
+A master takes a new epoch at each start: the next number. A promotion by an operator takes a
+multiple of PROMOTION_STEP, and each replica has its own multiples. No master reaches that number by
+its own starts. So a master that was isolated meanwhile stays below its successor, however often it
+starts.
 
 An entry says where the part of an epoch begins in the log. The part ends where the next entry
 begins, or at the end of the log. If two logs have an equal entry, they are equal up to the lower of
@@ -36,10 +37,18 @@ from aerobee_broker.replication.in_sync.quorum import Quorum
 from aerobee_wire.checked_json import decode, encode
 from aerobee_wire.epochs import PROMOTION_STEP
 
+NUMBERS = 64  # a brokerId above 63 shares its epochs with another one
 
-def promotion_epoch(highest: int) -> int:
-    """Return the epoch of a promotion by an operator; `highest` is the highest known epoch."""
-    return (highest // PROMOTION_STEP + 1) * PROMOTION_STEP
+
+def promotion_epoch(highest: int, number: int) -> int:
+    """Return the epoch of a promotion of replica `number` by an operator.
+
+    `highest` is the highest known epoch. Two replicas never take the same epoch, also if two
+    promotions take place at once and neither knows of the other: replicas would follow one master
+    and then the other one, and cut what the first one has acknowledged.
+    """
+    step = highest // PROMOTION_STEP + 1
+    return (step + (number - step) % NUMBERS) * PROMOTION_STEP
 
 
 class Reach(NamedTuple):
@@ -85,12 +94,14 @@ class EpochHistory:
     may begin after the end of the slave's log.
 
     The replica takes part in no epoch below `highest`. `settled` is the highest epoch that is known
-    to be settled, or 0. Raises ValueError for invalid entries.
+    to be settled, or 0. `dropped` has the quorums of entries that were dropped since, because no
+    byte was written: other replicas may still rely on them. Raises ValueError for invalid entries.
     """
 
     entries: tuple[EpochEntry, ...] = ()
     highest: int = 0
     settled: int = 0
+    dropped: tuple[Quorum, ...] = ()
 
     def __post_init__(self) -> None:
         if self.entries and (self.entries[0].epoch, self.entries[0].start) != (0, 0):
@@ -119,7 +130,7 @@ class EpochHistory:
             (each.epoch for each in self.entries if each.epoch <= self.settled), default=0
         )
         later = (each.quorum for each in self.entries if each.epoch >= settled)
-        return tuple(quorum for quorum in later if quorum is not None)
+        return (*self.dropped, *(quorum for quorum in later if quorum is not None))
 
     def begin(
         self, epoch: int, store_id: str, end: int, quorum: Quorum | None = None
@@ -133,7 +144,7 @@ class EpochHistory:
             raise ValueError(f"epoch {epoch} is not above {self.highest}")
         before = self._before(end) or (EpochEntry(0, store_id, 0),)
         begun = EpochEntry(epoch, store_id, end, quorum)
-        return EpochHistory((*before, begun), epoch, self.settled)
+        return self._keep_quorums(EpochHistory((*before, begun), epoch, self.settled))
 
     def adopt(self, entries: Iterable[EpochEntry]) -> EpochHistory:
         """Return the history of a replica that follows a master with those entries.
@@ -147,7 +158,8 @@ class EpochHistory:
             each._replace(quorum=each.quorum or known.get(each.key)) for each in entries
         )
         newest = adopted[-1].epoch if adopted else 0
-        return replace(self, entries=adopted, highest=max(self.highest, newest))
+        after = replace(self, entries=adopted, highest=max(self.highest, newest))
+        return self._keep_quorums(after)
 
     def can_settle(self, epoch: int, confirmed: int) -> bool:
         """Return whether `confirmed` shows that `epoch`, the newest one, is settled.
@@ -162,7 +174,9 @@ class EpochHistory:
 
     def settle(self, epoch: int) -> EpochHistory:
         """Return the history after `epoch` is known to be settled."""
-        return replace(self, settled=max(self.settled, epoch))
+        if epoch <= self.settled:
+            return self
+        return replace(self, settled=epoch, dropped=())
 
     def note(self, epoch: int) -> EpochHistory:
         """Return the history after the replica has learned of `epoch`."""
@@ -191,6 +205,12 @@ class EpochHistory:
         """
         known = {entry.key for entry in other.entries}
         return next((entry for entry in reversed(self.entries) if entry.key in known), None)
+
+    def _keep_quorums(self, after: EpochHistory) -> EpochHistory:
+        """Return `after` with the quorums that count here and would be lost with their entries."""
+        known = replace(after, dropped=()).quorums
+        lost = {each for each in self.quorums if each not in known}
+        return replace(after, dropped=tuple(sorted(lost)))
 
     def _before(self, end: int) -> tuple[EpochEntry, ...]:
         return tuple(entry for entry in self.entries if entry.epoch == 0 or entry.start < end)
@@ -246,6 +266,7 @@ class EpochFile:
             "highestEpoch": history.highest,
             "settledEpoch": history.settled,
             "epochs": entries,
+            "droppedQuorums": [each._asdict() for each in history.dropped],
         }
         replace_file(self._disk, self._path, encode(content))
         self.history = history
@@ -261,4 +282,9 @@ def _history(content: Mapping[str, Any]) -> EpochHistory:
         )
         for entry in content["epochs"]
     )
-    return EpochHistory(entries, int(content["highestEpoch"]), int(content.get("settledEpoch", 0)))
+    dropped = tuple(
+        Quorum(int(each["copies"]), int(each["required"]))
+        for each in content.get("droppedQuorums", ())
+    )
+    settled = int(content.get("settledEpoch", 0))
+    return EpochHistory(entries, int(content["highestEpoch"]), settled, dropped)

@@ -103,12 +103,15 @@ class ReplicationReceiver:
     ) -> None:
         """Create the receiver.
 
-        `on_current` is called with the epoch when the disk has all data that the master has
-        confirmed, according to the master's last message.
+        `on_current` is called with the epoch when the disk has all data that this master, according
+        to its last message, and earlier ones have confirmed.
         """
         self.lowest_of_master = 0  # physical offset; log files that reach beyond it are kept
         self.end_of_master = 0  # as last reported
         self._received = 0  # bytes since the last `take_received`
+        # The end of the master's log when its epoch began: earlier masters may have confirmed all
+        # of it. This master reports 0 as confirmed before it has enough replicas.
+        self._current_from = 0
         self._store = store
         self._describe = describe
         self._epochs = epochs
@@ -162,6 +165,7 @@ class ReplicationReceiver:
         await self._flusher(
             partial(self._epochs.change, lambda history: history.adopt(entries).note(epoch))
         )
+        self._current_from = entries[-1].start if entries else 0
         await self._report(link, epoch)
         await until_one_ends(self._take_in(link, epoch), self._flush(link, epoch), self._derive())
 
@@ -269,8 +273,8 @@ class ReplicationReceiver:
             structlog.get_logger().warning("epoch_not_settled", epoch=epoch, reason=str(error))
 
     def _look_whether_current(self, epoch: int) -> None:
-        confirmed = self._reported_confirmed
-        if confirmed is not None and self._store.flushed_offset >= confirmed:
+        confirmed, flushed = self._reported_confirmed, self._store.flushed_offset
+        if confirmed is not None and flushed >= max(confirmed, self._current_from):
             self._on_current(epoch)
 
     async def _derive(self) -> None:

@@ -245,6 +245,10 @@ def replica_message(described: LogDescription) -> pb.LogReplica:
         features=described.build.features,
         required_features=sorted(described.required),
         settled_epoch=described.history.settled,
+        dropped_quorums=[
+            pb.LogQuorum(copies=each.copies, required=each.required)
+            for each in described.history.dropped
+        ],
     )
 
 
@@ -259,7 +263,8 @@ def description_of(replica: pb.LogReplica, *, from_last_file: bool = False) -> L
         for entry in replica.epochs
     )
     try:
-        history = EpochHistory(entries, max(replica.epoch, 0), replica.settled_epoch)
+        dropped = tuple(Quorum(each.copies, each.required) for each in replica.dropped_quorums)
+        history = EpochHistory(entries, max(replica.epoch, 0), replica.settled_epoch, dropped)
     except ValueError as error:
         raise StreamBroken(f"replica {replica.replica_id} has no history: {error}") from error
     return LogDescription(
