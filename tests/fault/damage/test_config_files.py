@@ -4,6 +4,7 @@ goes in any call, and damaged between two starts. What is loaded was saved, or t
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.persistent_table import JsonFile
+from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_wire.checked_json import encode
 from fault.conftest import Campaign
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
@@ -130,3 +132,50 @@ def test_an_unreadable_file_is_reported(name: str) -> None:
     disk = saved_twice()
     disk.fail_reads = lambda path: path.name == name
     assert outcome(disk) == ("the backup, told" if name == PATH.name else "the same")
+
+
+DELETED = PATH.with_name("deletedTopics.json")
+DELETIONS = 4
+
+
+def delete_all(disk: SimulatedDisk) -> int:
+    """How many deletions of topics returned. Ends early when the power goes."""
+    done = 0
+    try:
+        disk.make_directory(DELETED.parent)
+        deleted = DeletedTopics(disk, DELETED)
+        for number in range(DELETIONS):
+            deleted.add(f"topic{number}", 1_000 + number, 0)
+            done += 1
+    except PowerCut:
+        pass
+    return done
+
+
+def test_no_deletion_is_forgotten_after_a_power_cut_and_damage_of_one_file(
+    campaign: Campaign,
+) -> None:
+    """A deletion that was not answered may count: its topic was to be deleted."""
+    steps = SimulatedDisk()
+    assert delete_all(steps) == DELETIONS
+    count = 0
+    for seed in campaign.seeds(3, 100):
+        rng = random.Random(seed)
+        for crash_at in range(1, steps.steps + 1):
+            disk = SimulatedDisk(seed, crash_at=crash_at)
+            done = delete_all(disk)
+            disk = disk.after_power_cut(seed)
+            files = [path for path, data in sorted(disk.files().items()) if data]
+            damaged = rng.choice([DELETED, DELETED.with_name(f"{DELETED.name}.bak"), None])
+            if damaged in files:
+                disk.flip(damaged, rng.randrange(8 * len(disk.files()[damaged])))
+            deleted = DeletedTopics(disk, DELETED)
+            try:
+                deleted.load()
+            except ConfigFileDamaged:
+                assert done == 0, f"seed {seed}, call {crash_at}: both files were written"
+                continue
+            may_be = [{f"topic{n}": 1_000 + n for n in range(end)} for end in (done, done + 1)]
+            assert deleted.offsets in may_be, f"seed {seed}, call {crash_at}"
+            count += 1
+    campaign.report(f"{count:,} lists of deleted topics, 0 deletions forgotten")

@@ -156,3 +156,19 @@ async def test_a_send_back_stores_nothing_once_its_group_is_deleted(
     with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
         await failing
     assert harness.store.queues(RETRY) == []
+
+
+async def test_a_send_back_creates_a_retry_topic_that_is_deleted_meanwhile(
+    harness: BrokerHarness,
+) -> None:
+    """The creation of the dead-letter topic waits, and an operator drops the retries."""
+    await harness.group(GROUP)
+    (stored,) = await harness.send("orders", b"a")
+    entry = Entry(stored.physical_offset, delay_ms=0)
+    failing = asyncio.create_task(harness.broker.sending.send_back.send_back(GROUP, [entry]))
+    await asyncio.sleep(0)
+    assert DLQ in harness.tables.topics
+    assert await harness.broker.administration.delete_topic(RETRY)
+    assert (await failing)[0].error is None
+    assert RETRY in harness.tables.topics
+    assert await harness.bodies(RETRY) == [b"a"]

@@ -14,6 +14,8 @@ from aerobee_broker.delivery.admin import TopicUpdate
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
@@ -302,6 +304,32 @@ async def test_a_send_stores_nothing_once_its_topic_is_deleted(harness: BrokerHa
         await send
     assert await deletion
     assert "new" not in harness.store.topics()
+
+
+@pytest.mark.parametrize("fast", [False, True])
+async def test_a_send_stores_nothing_once_one_of_its_topics_is_deleted(
+    harness: BrokerHarness, fast: bool
+) -> None:
+    """The send waits for the creation of another topic."""
+    await harness.broker.topics.put(GOOD)
+    gate = hold_announcements(harness)
+    sender = harness.broker.sending.sender
+    if fast:
+        key = props.encode({props.UNIQUE_KEY: "u"})
+        both = [NewMessage(topic, 0, b"x", key) for topic in (GOOD.topic, "new")]
+        send: asyncio.Task[object] = asyncio.create_task(sender.send_fast(both))
+    else:
+        send = asyncio.create_task(
+            sender.send([message(GOOD.topic, b"x", 0), message("new", b"x", 0)])
+        )
+    await asyncio.sleep(1)
+    deletion = asyncio.create_task(harness.broker.administration.delete_topic(GOOD.topic))
+    await asyncio.sleep(1)
+    gate.set()
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await send
+    assert await deletion
+    assert GOOD.topic not in harness.store.topics()
 
 
 async def test_a_topic_that_only_the_log_has_is_adopted(

@@ -8,7 +8,7 @@ an unknown topic inherits from TBW102.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,6 +180,18 @@ class TopicRegistry:
         elif topic in self._publishing:
             await self._ensure_published(topic, must_save=False)
         return config
+
+    async def all_for_group(self, queue_counts: Mapping[str, int]) -> None:
+        """Create the missing ones of some retry and dead-letter topics.
+
+        All exist on return, even if one was deleted while another was created. A message for a
+        missing topic would be unreadable until the next start.
+        """
+        missing = queue_counts
+        while missing:
+            for topic, queue_count in missing.items():
+                await self.for_group(topic, queue_count)
+            missing = {topic: n for topic, n in queue_counts.items() if topic not in self.table}
 
     def _check_count(self) -> None:
         """Check that one more topic may be created. Raises TooManyNames."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.pop_restarts import copy_store
 from support.clock.virtual_loop import LoopClock
 from support.disk.broken_disk import BrokenDisk
+from support.disk.simulated_disk import SimulatedDisk
 
 
 async def test_a_message_is_delivered_when_due_and_never_before(harness: BrokerHarness) -> None:
@@ -314,3 +316,25 @@ async def test_a_queue_with_damaged_newest_messages_is_not_early(
     assert await second.bodies("%RETRY%h") == [b"0" * 50]
     await asyncio.sleep(6)
     assert len(await second.bodies("%RETRY%g")) == sent - damaged
+
+
+async def test_progress_that_is_newer_than_the_log_skips_no_message() -> None:
+    """All but one file was restored from a backup. The queue has messages that still wait."""
+    path, disk = Path("/data"), SimulatedDisk()
+    harness = await BrokerHarness.begin(path, disk=disk)
+    await delayed(harness, b"0", 1)
+    await asyncio.sleep(2)
+    for number in range(1, 6):
+        await delayed(harness, b"%d" % number, 2)
+        await delayed(harness, b"%d" % number, 1)
+    await harness.tables.saved_delay_offsets.save()
+    backup = disk.copy().after_kill()
+    await asyncio.sleep(60)
+    await harness.end()
+    progress = path / "store" / "config" / "delayOffset.json"
+    backup.put(progress, disk.files()[progress])
+    second = await BrokerHarness.begin(path, disk=backup, clock=harness.clock)
+    await asyncio.sleep(60)
+    waited = [b"%d" % number for number in range(1, 6)]
+    assert sorted(await second.bodies("t")) == sorted([b"0", *waited, *waited])
+    await second.end()

@@ -101,7 +101,8 @@ class LevelProgress:
 
     The progress is stored in two places. The records of SCHEDULE_PROGRESS_TOPIC are appended
     together with the copies. The file delayOffset.json is written every flushDelayOffsetInterval.
-    At startup, the higher offset of the two applies.
+    At startup, the last record applies. If it cannot be read, or retention has deleted it, the
+    higher offset of the two applies.
 
     `offsets` has the queue offset of the next message to deliver for each queue id. The copies of
     all messages below that offset are durable.
@@ -113,15 +114,23 @@ class LevelProgress:
         self._appended: dict[int, int] = {}  # like the offsets, with copies not durable yet
 
     def restore(self) -> None:
-        newest = newest_progress(self._store, names.SCHEDULE_PROGRESS_TOPIC) or {}
-        for number, delivered in newest.items():
-            queue_id = int(number)
-            self._offsets.put(queue_id, max(self._offsets.get(queue_id), int(delivered)))
-        for queue_id, offset in list(self._offsets.offsets.items()):
-            # An offset above the maximum belongs to a log that was lost. The current messages of
-            # the queue were not delivered.
+        topic = names.SCHEDULE_PROGRESS_TOPIC
+        record = newest_record(self._store, topic, PROGRESS_QUEUE)
+        newest: dict[str, Any] = {} if record is None else json.loads(record.body)
+        end = self._store.max_offset(topic, PROGRESS_QUEUE)
+        is_last = record is not None and record.queue_offset == end - 1
+        for queue_id in {*self._offsets.offsets, *map(int, newest)}:
+            delivered, saved = int(newest.get(str(queue_id), 0)), self._offsets.get(queue_id)
             high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
-            self._offsets.put(queue_id, min(offset, high))
+            # The last record is appended with the last copies, so a higher offset in the file
+            # belongs to a log that was lost, and so do the copies. The same holds above the end of
+            # the queue.
+            if saved > delivered and (is_last or saved > high):
+                structlog.get_logger().warning(
+                    "delay_offset_beyond_log", queue=queue_id, offset=saved, delivered=delivered
+                )
+                saved = delivered
+            self._offsets.put(queue_id, min(max(saved, delivered), high))
         self._appended = dict(self._offsets.offsets)
 
     def next_offset(self, queue_id: int) -> int:

@@ -131,8 +131,8 @@ class DeadLetters:
         return self.table.leased(lease)
 
     async def _make_topics(self, consumer_groups: Iterable[str]) -> None:
-        for consumer_group in consumer_groups:
-            await self.topics.for_group(names.dead_letter_topic(consumer_group))
+        letters = map(names.dead_letter_topic, consumer_groups)
+        await self.topics.all_for_group(dict.fromkeys(letters, 1))
 
     async def _settle(self, dying: Iterable[DyingMessage]) -> None:
         """Store the dead letters of messages, and settle the messages.

@@ -92,8 +92,9 @@ class SendBack:
         if group.retry_queue_count <= 0:  # the group has no retries: the message is dropped
             return [Outcome() for _ in entries]
         self.log.check_sends()
-        await self.groups.ensure_retry_topic(group)
-        await self.topics.for_group(names.dead_letter_topic(group.consumer_group))
+        retries = names.retry_topic(consumer_group)
+        letters = names.dead_letter_topic(consumer_group)
+        await self.topics.all_for_group({retries: group.retry_queue_count, letters: 1})
         group = self.groups.get(consumer_group)  # it may have been deleted meanwhile
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []

@@ -8,7 +8,7 @@ its own.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.retry import policy
@@ -74,6 +74,14 @@ class Admission:
                 "permission",
             )
         return config
+
+    def check_present(self, topics: Iterable[str]) -> None:
+        """Check that topics were not deleted since `topic` returned them, during another await.
+
+        A message would bring its topic back at the next start. Raises TopicNotExist.
+        """
+        for topic in topics:
+            self._topics.get(topic)
 
     def queue(self, config: TopicConfig, queue_id: int | None) -> int:
         """Return the queue id of a send.

@@ -127,6 +127,10 @@ class Sender:
             routed.append(await self._route(message, queue_id, properties))
             queue_ids.append(queue_id)
             completed.append(properties)
+        self.admission.check_present({message.topic for message in messages})
+        self.admission.check_present(
+            {stored.topic for stored in routed if names.is_dead_letter(stored.topic)}
+        )
         store_begin_ns = traces.now_ns() if traces is not None else 0
         if any(stored.topic == names.HALF_TOPIC for stored in routed):
             appended = await self.transactions.begin(routed, completed)
@@ -190,6 +194,8 @@ class Sender:
             message.born_timestamp_ms = message.born_timestamp_ms or now_ms
             total[0] += 1
             total[1] += size
+        if len(totals) > 1:
+            admission.check_present({topic for topic, _ in totals})
         store_begin_ns = traces.now_ns() if traces is not None else 0
         appended = await self.log.put(messages)
         if traces is not None:
