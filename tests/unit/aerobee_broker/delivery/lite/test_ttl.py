@@ -18,6 +18,7 @@ from aerobee_wire.status import Code
 from support.broker.handlers import Handlers
 from support.broker.harness import Begin, BrokerHarness
 from support.codes import raises_code
+from support.disk.damage import lose_derived_files
 from support.disk.simulated_disk import SimulatedDisk
 from support.lite.broker_client import (
     ADD,
@@ -30,7 +31,6 @@ from support.lite.broker_client import (
     make_parent,
     send_lite,
 )
-from support.lite.derived_files import lose_derived_files
 from support.observing.series import series_value
 
 MINUTE_S = 60
