@@ -31,7 +31,7 @@ from aerobee_cli.demo.progress import Figures, Lines
 from aerobee_spark.report.request import LOCAL, SPARK
 from bench.measure import resident_mb
 from support.processes.command import children
-from support.processes.flight_figures import expected
+from support.processes.demo import expected
 from support.processes.service import namesrv_and_broker
 from support.repository.tree import ROOT
 

@@ -10,9 +10,9 @@ from typing import Any
 from unittest import mock
 
 from aerobee_broker.delivery.lite import ttl
+from support.disk.damage import lose_derived_files
 from support.disk.simulated_disk import SimulatedDisk
 from support.etcd.simulated_etcd import NO_FAULTS, Faults, SavedEtcd
-from support.lite.derived_files import lose_derived_files
 from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
 from support.simulation.lite_workload import LiteWorkload
 from support.simulation.node import BrokerNode

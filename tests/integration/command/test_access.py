@@ -25,12 +25,7 @@ from aerobee_cli.errors import INCOMPLETE
 from aerobee_wire.rpcs import BROKER_ACCESS, NAMESRV_ACCESS
 from support.clock.polling import until_sync
 from support.processes.command import aerobee
-from support.processes.service import (
-    ServiceProcess,
-    broker_process,
-    namesrv_process,
-    proxy_process,
-)
+from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, newest
 

@@ -18,7 +18,7 @@ from aerobee_cli.processes.suite import Suite, SuiteOptions
 from aerobee_client import AsyncAdminClient, MqError
 from support.clock.polling import until
 from support.processes.command import children, command_line
-from support.processes.flight_figures import expected
+from support.processes.demo import expected
 
 
 class Silent:

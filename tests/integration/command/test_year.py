@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_cli.demo import flights
 from bench import year
-from support.processes.flight_figures import expected
+from support.processes.demo import expected
 from support.repository.tree import ROOT
 from support.spark import class_archive
 

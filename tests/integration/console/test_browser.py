@@ -21,8 +21,8 @@ from support.console.browser import (
     problems_of_accessibility,
     running,
 )
-from support.console.claims import unfounded
 from support.console.shop import DECLINED, HELD, JOB, OPEN, Shop, shop
+from support.console.visitor import unfounded
 
 PAGES = {
     "overview": "/",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from aerobee_broker.store.damage import DamagedRange
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.ship import Chunk
@@ -81,3 +83,33 @@ def chunks_of(master: MessageStore, damaged: DamagedRange, max_bytes: int = 1 <<
     finally:
         shipper.close()
     return chunks
+
+
+# ---- derived files ----
+#
+# What a broker derives from its log, lost.
+
+
+def lose_derived_files(disk: SimulatedDisk, rng: random.Random, *, checkpoint: bool = True) -> None:
+    """Some of what only spares a start its time: of lite topics gone, or with a bit that has
+    flipped; of all queues, now and then, gone or cut short. `checkpoint`: that too, without which a
+    start takes a hole that a power cut has left in the end of the log for damage."""
+    files = {path: data for path, data in sorted(disk.files().items()) if data}
+    lite = [path for path in files if "lite" in path.parts or path.name == "liteOffsets"]
+    for path in rng.sample(lite, rng.randrange(len(lite) + 1)):
+        if rng.random() < 0.5:
+            disk.remove(path)
+        else:
+            disk.flip(path, rng.randrange(8 * len(files[path])))
+    if rng.random() < 0.5:
+        return
+    queues = [
+        path
+        for path in files
+        if "consumequeue" in path.parts or (path.name == "checkpoint" and checkpoint)
+    ]
+    for path in rng.sample(queues, rng.randrange(len(queues) + 1)):
+        if rng.random() < 0.5:
+            disk.remove(path)
+        else:
+            disk.put(path, files[path][: rng.randrange(len(files[path]))])

@@ -16,6 +16,7 @@ from typing import Any
 
 from aerobee_wire.status import MqError
 from support.broker.harness import BrokerHarness
+from support.disk.damage import lose_derived_files
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.lite.broker_client import (
     ADD,
@@ -29,7 +30,6 @@ from support.lite.broker_client import (
     make_parent,
     send_lite,
 )
-from support.lite.derived_files import lose_derived_files
 from support.lite.observed import LiteObserved
 
 NAMES = tuple(f"n{number}" for number in range(6))

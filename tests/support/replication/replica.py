@@ -8,39 +8,156 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Coroutine
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.delivery.delay.progress import DelayOffsets
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.delivery.standby import WarmLeases
 from aerobee_broker.disk import read_file
 from aerobee_broker.errors import ReplicaRefused, StreamBroken
+from aerobee_broker.metadata.persistent_table import JsonFile, PersistentTable
+from aerobee_broker.metadata.table import Table
 from aerobee_broker.replication.identity import IdentityFile, Replica
+from aerobee_broker.replication.in_sync.counts import ReplicaCounts
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncSet, Members
+from aerobee_broker.replication.log.diverged import DivergedFiles
 from aerobee_broker.replication.log.epochs import EpochFile
 from aerobee_broker.replication.log.handshake import LogDescription
 from aerobee_broker.replication.log.receiver import ReplicationReceiver
 from aerobee_broker.replication.log.sender import ReplicationSender
 from aerobee_broker.replication.log.snapshot import Snapshot
 from aerobee_broker.replication.log.stream import Hello, Report, StreamTiming
+from aerobee_broker.replication.role.enrollment import EnrollmentFile
+from aerobee_broker.replication.role.preparation import Preparation, ReopenStore
 from aerobee_broker.replication.role.snapshot_source import SnapshotSource
+from aerobee_broker.replication.role.unfinished import UnfinishedFile
+from aerobee_broker.replication.role.warm_lite import WarmLite
+from aerobee_broker.store.format import FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, Arrival, NewMessage
 from aerobee_wire.status import MqError
 from support.disk.replicated import REPLICATED, open_replica
 from support.disk.simulated_disk import SimulatedDisk, never
 from support.disk.stores import LOG, PATH, visible
-from support.replication.replica_parts import ReopenStore, ReplicaParts
+from support.replication.journalled_tables import ReplicaTables
 from support.replication.worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from support.replication.group import SimulatedGroup
 
+
+# ---- replica parts ----
+#
+# What the preparation of a slave, and the snapshot of a master, ask of the rest of a broker: for a
+# simulated replica.
+
+
+CONFIG = PATH / "config"
+
+
+@dataclass
+class _Environment:
+    flusher: Any
+    writer: Any
+    disk: Any
+    clock: Any
+    options: Any
+    format: FormatFile
+    path: Any = PATH
+
+
+class _Tables:
+    """Those that are not journalled."""
+
+    def __init__(self, replica: SimulatedReplica, writer: Any) -> None:
+        self._replica = replica
+        self._writer = writer
+        self.delay_offsets = DelayOffsets(replica.group.clock)
+        self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
+
+    def file_of(self, table: Table, name: str) -> PersistentTable:
+        return PersistentTable(table, JsonFile(self._replica.disk, CONFIG / name), self._writer)
+
+
+class ReplicaParts:
+    """A ReplicaStore over the store that the replica has open."""
+
+    def __init__(self, replica: SimulatedReplica, worker: Any) -> None:
+        self.store = replica.opened()
+        self.epochs = replica.epochs
+        self.replica = replica.identity
+        self.in_use = asyncio.Lock()
+        options = SimpleNamespace(broker_cluster_name="c")
+        clock = replica.group.clock
+        store_format = FormatFile(replica.disk, PATH)
+        store_format.load()
+        self.environment = _Environment(worker, worker, replica.disk, clock, options, store_format)
+        self.unfinished = UnfinishedFile(replica.disk, CONFIG / "unfinished.json")
+        self.unfinished.load()
+        self.enrollment = EnrollmentFile(replica.disk, CONFIG / "enrollment.json")
+        self.enrollment.load()
+        self._worker = worker
+        self.diverged = DivergedFiles(replica.disk, PATH / "diverged")
+        self.counts = ReplicaCounts()
+        tables: Any = _Tables(replica, worker)
+        environment: Any = self.environment
+        self.tables = tables
+        self.lite = WarmLite(environment, self.store, tables)
+        self.own_tables = ReplicaTables(
+            replica.disk, self.store, replica.group.clock, worker, parents=self.lite.lines
+        )
+        self.saved = self.own_tables.saved
+        self.replay = self.own_tables.replay
+        tables.topics = self.saved.tables.topics
+        self.own_tables.restore()
+        self.lite.load(self.replay.parents())
+        self.leases = _leases(replica, self.store, worker)
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.unfinished.is_due(self.store.end_offset)
+
+    async def raise_generation(self, known: int) -> None:
+        generation = max(self.enrollment.generation, known) + 1
+        await self._worker(partial(self.enrollment.start, generation))
+
+    def preparation(self, fetch: Callable[[int, int], Awaitable[Snapshot]]) -> Preparation:
+        own: Any = self
+        return Preparation(own, fetch)
+
+    def snapshots(self, log: Any, epoch: int) -> SnapshotSource:
+        """As master."""
+        own: Any = self
+        broker: Any = _Broker(log)
+        return SnapshotSource(own, broker, epoch)
+
+
+def _leases(replica: SimulatedReplica, store: MessageStore, writer: Any) -> WarmLeases:
+    table = LeaseTable(replica.group.clock, lambda: leases.position)
+    file = PersistentTable(table, JsonFile(replica.disk, CONFIG / "popLeases.json"), writer)
+    leases = WarmLeases(store, table, file, "rmq_sys_REVIVE_LOG_c")
+    return leases
+
+
+class _Broker:
+    def __init__(self, log: Any) -> None:
+        self.log = log
+        self.consuming = self.leases = self
+        self.table = LeaseTable(log.store._clock, lambda: 0)
+
+
+__all__ = ["ReopenStore", "ReplicaParts"]
+
+
 T = TypeVar("T")
 
 TOPIC = "orders"
-CONFIG = PATH / "config"
 RECONNECT_S = 0.1
 FLUSH_TIMEOUT_MS = 5_000
 TIMING = StreamTiming(batch_bytes=600)

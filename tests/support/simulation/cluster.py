@@ -8,16 +8,19 @@ What must hold of the brokers is looked at again and again (`look`), and when al
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import random
 import tempfile
+import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import structlog
 from aerobee.broker.v1 import replica_pb2
 
 from aerobee_broker.cluster.registration import unreachable
@@ -34,7 +37,6 @@ from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import visible
 from support.etcd.simulated_etcd import SimulatedEtcd, SimulatedEtcdClient
 from support.replication.network import SimulatedNetwork
-from support.simulation.logs import watched_logs
 from support.simulation.node import BrokerNode
 from support.simulation.process_loop import PROCESS, ProcessLoop
 from support.simulation.transport import SimulatedTransport
@@ -399,3 +401,36 @@ def simulate(seed: int, scenario: Scenario) -> None:
             watched_logs(cluster.on_log),
         ):
             loop.end(run())
+
+
+# ---- logs ----
+#
+# What processes of a simulation log: seen by the test, and not written.
+
+
+OnLog = Callable[[str, Mapping[str, Any]], None]
+
+
+@contextlib.contextmanager
+def watched_logs(on_log: OnLog) -> Iterator[None]:
+    """`on_log` is called with each event and its fields; `exception`: the traceback, where there is
+    one."""
+
+    def look(_: object, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        found = fields.pop("exc_info", None)
+        if isinstance(found, BaseException):
+            fields["exception"] = "".join(traceback.format_exception(found))
+        elif found:
+            fields["exception"] = traceback.format_exc()
+        on_log(str(fields.pop("event")), fields)
+        raise structlog.DropEvent
+
+    processors = structlog.get_config()["processors"]
+    before = list(processors)
+    processors[:] = [look]
+    structlog.configure(processors=processors)
+    try:
+        yield
+    finally:
+        processors[:] = before
+        structlog.configure(processors=processors)

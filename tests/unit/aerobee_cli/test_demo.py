@@ -14,7 +14,7 @@ import pytest
 from aerobee_cli.demo import flights
 from aerobee_cli.demo.job import ArrivalDelays, NeverArrived
 from aerobee_wire.topics import retry_topic
-from support.processes.flight_figures import expected
+from support.processes.demo import expected
 
 # ---- test arrival delays ----
 #

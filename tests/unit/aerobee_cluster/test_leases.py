@@ -8,6 +8,7 @@ import pytest
 from aerobee.broker.v1.pop_pb2 import AckFailure, AckResponse, LeaseResult
 
 from aerobee_cluster.leases import ack_failures, is_over
+from aerobee_cluster.receiving import holder
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 
@@ -48,3 +49,27 @@ def test_an_entry_without_a_failure_is_acknowledged() -> None:
 def test_a_broker_that_knows_no_lease_sets_has_acknowledged_nothing() -> None:
     with raises_code(Code.VERSION_NOT_SUPPORTED):
         ack_failures(AckResponse(), 1, broker_name="broker-a", caller="proxy")
+
+
+# ---- test receiving ----
+#
+# A repeated attempt to receive: which source has its messages.
+
+
+async def test_the_source_that_knows_the_attempt_is_found() -> None:
+    async def is_repeated(source: str) -> bool:
+        return source in "bc"
+
+    assert await holder("abc", is_repeated) == "b"
+    assert await holder("ad", is_repeated) is None
+    assert await holder("", is_repeated) is None
+
+
+async def test_all_sources_are_asked_at_once() -> None:
+    everyone = asyncio.Barrier(3)
+
+    async def is_repeated(source: str) -> bool:
+        await everyone.wait()
+        return False
+
+    assert await holder("abc", is_repeated) is None

@@ -21,8 +21,7 @@ from aerobee_console.web.api import PREFIX
 from aerobee_console.web.fields import Fields
 from aerobee_console.web.forms import CONFIRM
 from aerobee_wire.status import Code, MqError
-from support.console.access import Users
-from support.console.options import configured
+from support.console.servers import Users, configured
 from support.console.visitor import Response, Visitor
 
 

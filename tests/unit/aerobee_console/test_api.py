@@ -10,8 +10,7 @@ import pytest
 
 from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_console.web import api
-from support.console.access import Users
-from support.console.options import configured
+from support.console.servers import Users, configured
 from support.console.visitor import Response, Visitor
 
 ID = "C00002023D65006101A28F6593060018"

@@ -12,7 +12,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire.status import Code, MqError
 from support.broker.pop_consumer import PopConsumer
-from support.console.options import configured
+from support.console.servers import configured
 from support.console.visitor import NOW_MS, Visitor
 
 

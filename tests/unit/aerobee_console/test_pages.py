@@ -14,9 +14,8 @@ from aerobee_console.web.pages import PAGES
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
-from support.console.access import Users
-from support.console.claims import unfounded
-from support.console.visitor import HOST, Visitor, call
+from support.console.servers import Users
+from support.console.visitor import HOST, Visitor, call, unfounded
 
 ID = "C00002023D65006101A28F6593060018"
 # Page → calls to each broker. "{id}" is the id of a message.

@@ -14,7 +14,7 @@ from aerobee_console.web import api
 from aerobee_console.web.actions import ACTIONS
 from aerobee_console.web.pages import PAGES
 from aerobee_console.web.paths import BadBasePath, base_path, part
-from support.console.access import Users
+from support.console.servers import Users
 from support.console.visitor import HOST, Visitor, call
 
 # ---- test base path ----

@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_client.admin.descriptions import PolicyDescription
 from aerobee_wire.status import Code, MqError
-from support.console.access import Users
+from support.console.servers import Users
 from support.console.visitor import Response, Visitor
 
 READS = PolicyDescription("Topic:orders*", ("Sub",), source_ips=("10.0.0.0/8",))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -21,6 +22,7 @@ from aerobee_cli.times import Moment, parse_moment
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
+    from aerobee_wire.status import MqError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 MAX_CALLS = 16  # at the same time
@@ -186,6 +188,12 @@ class NamesrvOptions:
 
     def admin(self) -> AdminClient:
         return admin_client(self.address)
+
+    @contextmanager
+    def asking(self) -> Iterator[tuple[AdminClient, list[MqError]]]:
+        """Provide an admin client, and a list for the errors of brokers that do not answer."""
+        with self.admin() as admin:
+            yield admin, []
 
     def producer(self) -> Producer:
         from aerobee_client import Producer

@@ -22,19 +22,10 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics.endpoint import MetricsEndpoint
-from aerobee_chassis.metrics.process import (
-    audit_source,
-    make_registry,
-    port_source,
-    quota_source,
-)
+from aerobee_chassis.metrics.process import audit_source, make_registry, port_source, quota_source
 from aerobee_chassis.metrics.push import PushExporter
 from aerobee_chassis.port_limits import limits_of
-from aerobee_chassis.rpc.in_flight import (
-    bounds_of,
-    failure_of,
-    in_flight_source,
-)
+from aerobee_chassis.rpc.in_flight import bounds_of, failure_of, in_flight_source
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind

@@ -13,8 +13,8 @@ from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_wire.status import Code, MqError
+from support.client.answers import HalfMessages
 from support.client.consumer_group import GROUP, TOPIC, fill
-from support.client.half_messages import HalfMessages
 from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until

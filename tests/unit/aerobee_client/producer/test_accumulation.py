@@ -15,7 +15,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
 from aerobee_client.sending.accumulator import WINDOW
 from aerobee_wire.status import Code, MqError
-from support.client.gate import Gate
+from support.client.answers import Gate
 from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until

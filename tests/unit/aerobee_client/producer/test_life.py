@@ -14,7 +14,7 @@ from aerobee_client.sending.cross_thread_queue import QueuedSend
 from aerobee_client.sending.order.queue_choice import SendOrdering
 from aerobee_client.sending.single_sends import WINDOW
 from aerobee_wire.status import Code, MqError
-from support.client.gate import Gate
+from support.client.answers import Gate
 from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.clock.polling import until

@@ -17,7 +17,7 @@ from aerobee_client.producer import AsyncProducer
 from aerobee_client.sending.order.queue_choice import SelectByHash, SelectMachineRoom, SelectRandom
 from aerobee_wire.queues.choice import queue_of_group
 from aerobee_wire.status import Code, MqError
-from support.client.gate import Gate
+from support.client.answers import Gate
 from support.client.memory import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until

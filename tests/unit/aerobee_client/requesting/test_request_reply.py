@@ -20,9 +20,9 @@ from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_client.send_result import DroppedReplies
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
+from support.client.answers import PassedReplies
 from support.client.consumer_group import GROUP
 from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
-from support.client.passed_replies import PassedReplies
 from support.client.producing import TOPIC
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until

@@ -17,7 +17,7 @@ from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_client.transactions import checks
 from aerobee_client.transactions.checks import Check, TransactionChecks
 from aerobee_client.transactions.ends import TransactionEnds
-from support.client.half_messages import HalfMessages
+from support.client.answers import HalfMessages
 from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC
 from support.clock.polling import until

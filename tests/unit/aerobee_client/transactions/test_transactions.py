@@ -18,9 +18,8 @@ from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_client.transactions.ends import HalfMessage, TransactionEnds
 from aerobee_wire.status import Code, MqError
-from support.client.half_messages import HalfMessages
+from support.client.answers import HalfMessages, PassedReplies
 from support.client.memory import NAMESRV, MemoryBroker, MemoryCluster
-from support.client.passed_replies import PassedReplies
 from support.client.producing import TOPIC
 from support.codes import raises_code
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from aerobee_spark.reading import columns
+from aerobee_spark.errors import OptionError
+from aerobee_spark.reading import columns, schema
 from aerobee_wire import compression, message_id, properties, record, topics
 from support import records
 from support.codes import raises_about
@@ -269,3 +271,33 @@ def test_headers_are_the_properties_as_keys_and_bytes() -> None:
         [(name, value.encode()) for name, value in row] for row in batch["properties"].to_pylist()
     ]
     assert found.to_pylist()[2] == [{"key": "c", "value": b"3"}]
+
+
+# ---- test schema ----
+#
+# Test schemas of users, which select columns of a message.
+
+
+def test_a_schema_may_choose_columns() -> None:
+    schema.check(StructType([StructField("queueOffset", LongType())]))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        StructField("offset", LongType()),
+        StructField("queueOffset", IntegerType()),
+        StructField("body", StringType()),
+    ],
+)
+def test_a_schema_may_not_invent_or_convert_columns(field: StructField) -> None:
+    with raises_about(OptionError, field.name):
+        schema.check(StructType([StructField("tags", StringType()), field]))
+
+
+def test_headers_are_a_column_only_if_they_are_requested() -> None:
+    wanted = StructType([schema.of(include_headers=True)["headers"]])
+    schema.check(wanted, include_headers=True)
+    with raises_about(OptionError, "headers"):
+        schema.check(wanted)
+    assert "headers" not in schema.of(include_headers=False).names

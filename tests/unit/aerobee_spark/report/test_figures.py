@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import duckdb
 import pytest
 
+from aerobee_client import AdminClient
+from aerobee_client.admin.letters import LetterState, LetterStatus
+from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
+from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.figures import Figures, compute
 from aerobee_spark.report.data.sql_dialect import DUCKDB
+from aerobee_spark.report.data.states import PAGE, BrokerStates, LetterStates
 from aerobee_spark.report.request import DLQ
+from aerobee_wire import topics
+from aerobee_wire.status import Code, MqError
 
 
 class Letter(NamedTuple):
@@ -95,3 +102,119 @@ def test_few_reasons_leave_samples_for_each_tag(connection: duckdb.DuckDBPyConne
     assert len(newest) == 20
     assert [row["queue_offset"] for row in newest[:2]] == [99, 98]
     assert len({(row["reason"], row["tag"]) for row in newest}) == 10
+
+
+# ---- test coverage ----
+#
+# Test whether a report is complete, and its problems if it is not.
+
+
+DEAD = topics.dead_letter_topic("g")
+Q0, Q1 = Queue(DEAD, "broker-a", 0), Queue(DEAD, "broker-b", 0)
+
+
+def planned(queue: Queue, start: int, end: int) -> QueueCoverage:
+    return QueueCoverage(queue, Bounds(0, 100), OffsetRange(queue, start, end))
+
+
+def test_complete_is_one_row_for_each_offset_of_every_range() -> None:
+    coverage = with_rows([planned(Q0, 0, 10), planned(Q1, 5, 5)], {Q0: 10}, {})
+    assert coverage.complete
+    assert (coverage.rows, coverage.expected, coverage.problems) == (10, 10, [])
+
+
+def test_nothing_to_read_is_complete() -> None:
+    assert Coverage(()).complete
+    assert Coverage(()).expected == 0
+
+
+def test_too_few_rows_are_a_problem_with_its_reason() -> None:
+    coverage = with_rows([planned(Q0, 0, 10), planned(Q1, 0, 5)], {Q0: 7, Q1: 5}, {Q0: "gone"})
+    assert not coverage.complete
+    assert coverage.problems == [f"{Q0}: 7 of 10 messages were read: gone"]
+    assert [each.complete for each in coverage.queues] == [False, True]
+
+
+def test_too_many_rows_are_a_problem_too() -> None:
+    assert with_rows([planned(Q0, 0, 10)], {Q0: 11}, {}).problems
+
+
+def test_a_silent_broker_makes_completeness_unknown() -> None:
+    down = QueueCoverage(Q1, None, None, problem="broker-b is down")
+    coverage = with_rows([planned(Q0, 0, 10), down], {Q0: 10}, {})
+    assert not coverage.complete
+    assert (coverage.rows, coverage.expected) == (10, None)
+    assert coverage.problems == [f"{Q1}: broker-b is down"]
+    assert coverage.to_read == [OffsetRange(Q0, 0, 10)]
+    assert coverage.queues[1].as_json() == {
+        "kind": "dlq",
+        "topic": DEAD,
+        "broker_name": "broker-b",
+        "queue_id": 0,
+        "min_offset": None,
+        "max_offset": None,
+        "start_offset": None,
+        "end_offset": None,
+        "expected": None,
+        "rows": 0,
+        "complete": False,
+        "problem": "broker-b is down",
+        "upto_ms": None,
+    }
+
+
+def test_an_empty_range_is_item_by_its_offsets() -> None:
+    item = planned(Q0, 5, 5).as_json()
+    assert (item["start_offset"], item["end_offset"], item["expected"]) == (5, 5, 0)
+    assert (item["min_offset"], item["max_offset"]) == (0, 100)
+
+
+# ---- test states ----
+#
+# States of dead letters in a report: a page at a time, and unknown if a broker does not answer.
+
+
+TOPIC = "%DLQ%billing"
+SENT = LetterStatus(LetterState.REDRIVEN, 5, "job")
+
+
+class Brokers:
+    """Letter 1 of each broker was redriven; broker-b does not answer."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def letter_states(self, group: str, broker: str, *place: int) -> dict[int, LetterStatus]:
+        self.calls.append((group, broker, *place))
+        if broker == "broker-b":
+            raise MqError(Code.BROKER_UNREACHABLE, "broker-b does not answer")
+        return {1: SENT}
+
+
+def test_states_are_fetched_by_pages_and_counted() -> None:
+    brokers = Brokers()
+    states = LetterStates(BrokerStates(cast(AdminClient, brokers)))
+    found = [states.look_up(TOPIC, "broker-a", 0, n) for n in (0, 1, 2, PAGE)]
+    assert [status and status.state.value for status in found] == [
+        *("open", "redriven", "open", "open")
+    ]
+    assert brokers.calls == [
+        ("billing", "broker-a", 0, 0, PAGE),
+        ("billing", "broker-a", 0, PAGE, 2 * PAGE),
+    ]
+    assert states.counts == {"open": 3, "redriven": 1} and not states.problems
+
+
+def test_states_of_a_silent_broker_are_unknown_and_asked_for_once() -> None:
+    brokers = Brokers()
+    states = LetterStates(BrokerStates(cast(AdminClient, brokers)))
+    assert [states.look_up(TOPIC, "broker-b", 0, n) for n in (1, PAGE)] == [None, None]
+    assert len(brokers.calls) == 1
+    assert states.counts == {"unknown": 2}
+    assert states.problems == {"broker-b": "broker-b does not answer"}
+
+
+def test_states_are_unknown_without_brokers() -> None:
+    states = LetterStates(None)
+    assert states.look_up(TOPIC, "broker-a", 0, 1) is None
+    assert states.counts == {"unknown": 1} and not states.problems

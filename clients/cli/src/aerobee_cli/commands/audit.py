@@ -12,13 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
 from aerobee_cli.errors import CommandError
-from aerobee_cli.options import (
-    BadOption,
-    Json,
-    ListingOptions,
-    end,
-    moment_of,
-)
+from aerobee_cli.options import BadOption, Json, ListingOptions, end, moment_of
 from aerobee_cli.table import Column, number
 from aerobee_cli.times import Moment
 from aerobee_wire.audit import START_HASH, BrokenLine, Chain, Link, link_of, parsed

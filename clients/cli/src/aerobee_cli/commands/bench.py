@@ -17,13 +17,7 @@ from aerobee_cli.bench.load import HEAD, Load, Outcome, Run, check, failed
 from aerobee_cli.bench.scratch import PREFIX, Scratch, created, delete, leftovers, new_scratch
 from aerobee_cli.command_line import CommandGroup, Option
 from aerobee_cli.errors import FAILED, INTERRUPTED, CommandError
-from aerobee_cli.options import (
-    BadOption,
-    ClusterOptions,
-    Yes,
-    confirm,
-    end,
-)
+from aerobee_cli.options import BadOption, ClusterOptions, Yes, confirm, end
 from aerobee_cli.output import Item, counted
 from aerobee_cli.progress import Progress
 from aerobee_cli.table import Column, Table, number

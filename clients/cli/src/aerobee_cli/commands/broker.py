@@ -380,8 +380,7 @@ def list_diverged(*, name: Broker, options: ListingOptions) -> None:
     replica does not answer.
     """
     table = options.listing(FILE_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         absent = look_at(admin, name).absent
         files = admin.list_diverged(name, silent=silent)
     items = [item | {"answers": True} for item in output.items_of(files)]

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import (
-    DEFAULT_CLUSTER,
-    BadOption,
-    Json,
-    TableOptions,
-)
+from aerobee_cli.options import DEFAULT_CLUSTER, BadOption, Json, TableOptions
 from aerobee_cli.table import Column, Table, number
 
 if TYPE_CHECKING:

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aerobee_cli import connected
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import (
-    ListingOptions,
-    end,
-)
+from aerobee_cli.options import ListingOptions, end
 from aerobee_cli.output import unanswered_of
 
 if TYPE_CHECKING:

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee_cli.command_line import CommandGroup
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.options import (
-    ListingOptions,
-    at_once,
-    end,
-)
+from aerobee_cli.options import ListingOptions, at_once, end
 from aerobee_cli.table import Column, number
 from aerobee_wire.status import MqError
 

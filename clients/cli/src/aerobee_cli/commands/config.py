@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, nearest
 from aerobee_cli.doctor.broker_group import look_at, unregistered
-from aerobee_cli.options import (
-    BadOption,
-    ClusterOptions,
-    ListingOptions,
-    end,
-    pairs_of,
-)
+from aerobee_cli.options import BadOption, ClusterOptions, ListingOptions, end, pairs_of
 from aerobee_cli.table import Column, Table
 from aerobee_wire.status import MqError
 

@@ -17,14 +17,7 @@ from aerobee_cli.contexts import (
     default_directory,
     variables_set,
 )
-from aerobee_cli.options import (
-    BadOption,
-    Json,
-    TableOptions,
-    Yes,
-    confirm,
-    context_named,
-)
+from aerobee_cli.options import BadOption, Json, TableOptions, Yes, confirm, context_named
 from aerobee_cli.secrets import read_secret
 from aerobee_cli.table import Column
 

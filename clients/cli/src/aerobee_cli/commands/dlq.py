@@ -540,8 +540,7 @@ def list_jobs(
 ) -> None:
     """List the jobs that the brokers remember, the newest first, with a row for each broker."""
     table = options.listing(JOB_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         jobs = admin.letter_jobs(group, silent=silent)
     table.show(map(_item, jobs), as_json=options.json, empty="no jobs")
     end(f"warning: not all jobs are listed: {error}" for error in silent)
@@ -550,8 +549,7 @@ def list_jobs(
 @job_commands.add(epilog="Example: aerobee dlq jobs show 1f0c9a2b7d3e")
 def show(*, job: Job, options: ClusterOptions) -> None:
     """Show a job with its progress at each broker, and the dead letters that it could not send."""
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         jobs = admin.letter_jobs(job_id=job, silent=silent)
         failures = [
             asdict(failure)
@@ -580,8 +578,7 @@ def cancel(*, job: Job, options: ClusterOptions) -> None:
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         count = admin.cancel_letter_job(job, silent=silent)
     done = f"cancelled the job {job} on {output.counted(count, 'broker')}"
     where = " on each broker that answers" if silent else ""

@@ -190,8 +190,7 @@ def create(
         raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
     given = replace(given, order=Order.ON) if fifo else given
     wanted = settings.wanted("group", group, given.by_name(), file)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         made = changes.create_all(
             "group", wanted, admin.create_group, dry_run=dry_run, silent=silent
         )
@@ -216,8 +215,7 @@ def update(
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     wanted = settings.wanted("group", group, given.by_name(), file)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         changed = changes.update_all(
             wanted,
             admin.update_group,
@@ -240,8 +238,7 @@ def list_groups(
     Exit code 3: a broker did not answer, and its groups may be missing.
     """
     table = options.listing(GROUP_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         groups = admin.list_groups(include_system=everything, silent=silent)
     items = items_of(groups)
     if not options.json:
@@ -258,8 +255,7 @@ def show(*, group: Group, options: ClusterOptions) -> None:
     """
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
 
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         [item] = items_of([admin.get_group(group, silent=silent)])
         members = _members(admin, group)
     conflicts = subscription_conflicts(members, group)
@@ -290,8 +286,7 @@ def members(*, group: Group, options: ListingOptions) -> None:
     client, and the lag. Exit code 3: a broker did not answer, and its members may be missing.
     """
     table = options.listing(connected.MEMBER_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         admin.get_group(group, silent=silent)  # an unknown group is an error, not an empty list
         found = _members(admin, group)
     connected.show_members(found, group, table, as_json=options.json)
@@ -327,8 +322,7 @@ def progress(
     broker did not answer, and its queues are missing.
     """
     table = options.listing(PROGRESS_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         queues = admin.consume_progress(group, topic, silent=silent)
         members = [] if queues else _members(admin, group)
     if any(member.consumers[group].message_model == "broadcasting" for member in members):
@@ -450,8 +444,7 @@ def clone_offsets(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         wanted = admin.clone_offsets(source, group, topic=topic, dry_run=True, silent=silent)
         topics = sorted({each.topic for each in wanted})
         before = [
@@ -461,7 +454,7 @@ def clone_offsets(
         if not dry_run and wanted:
             question = f"Move group {group} in {', '.join(topics)} to the offsets of {source}?"
             confirm(question, yes, lambda: costs)
-            silent = []  # the second call finds the silent brokers again
+            silent.clear()  # the second call finds the silent brokers again
             wanted = admin.clone_offsets(source, group, topic=topic, silent=silent)
     empty = f"{source} has no offsets"
     Table(OFFSET_COLUMNS).show(items_of(wanted), as_json=options.json, empty=empty)
@@ -492,8 +485,7 @@ def resume(*, group: Group, options: ClusterOptions) -> None:
 
 
 def _switch_consumption(options: ClusterOptions, group: str, *, enabled: bool) -> None:
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         wanted = {group: {"consume_enable": enabled}}
         changed = changes.update_all(
             wanted, admin.update_group, create=None, dry_run=False, silent=silent
@@ -517,8 +509,7 @@ def forget(
     member consumes the topic. Exit code 3: a broker is not reached. Repeat the command when it
     answers.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         offsets = admin.forget_offsets(group, topic, dry_run=True, silent=silent)
         lost = loss(admin, group, offsets) if offsets else ""
         if lost and not dry_run:
@@ -537,8 +528,7 @@ def delete(*, group: Group, yes: Yes = False, options: ClusterOptions) -> None:
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         question = f"Delete group {group}, its offsets and its retries?"
         confirm(question, yes, partial(losses_of_group, admin, group))
         deleted = admin.delete_group(group, silent=silent)

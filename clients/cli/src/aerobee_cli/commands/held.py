@@ -6,15 +6,7 @@ from typing import Annotated
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import (
-    BadOption,
-    ClusterOptions,
-    Group,
-    ListingOptions,
-    Yes,
-    confirm,
-    end,
-)
+from aerobee_cli.options import BadOption, ClusterOptions, Group, ListingOptions, Yes, confirm, end
 from aerobee_cli.output import items_of, rows_note, unanswered_of
 from aerobee_cli.table import Column, number
 from aerobee_wire.status import Code, MqError

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from aerobee_cli import output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import (
-    ListingOptions,
-    end,
-)
+from aerobee_cli.options import ListingOptions, end
 from aerobee_cli.table import Column, number
 from aerobee_wire.printable import printable
 from aerobee_wire.status import Code, MqError
@@ -60,8 +57,7 @@ def list_topics(
     the oldest unsettled one. Exit code 3: a broker did not answer, and its lite topics are missing.
     """
     table = options.listing(_columns(group))
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         found = admin.list_lite_topics(parent, group=group, limit=top, silent=silent)
     table.show(_items(found.topics, group), as_json=options.json)
     output.note(f"{len(found.topics):,} of {found.total:,} lite topics")
@@ -81,8 +77,7 @@ def show(
     Exit code 3: a broker did not answer.
     """
     table = options.listing(_columns(group))
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         found = admin.list_lite_topics(parent, group=group, lite_topic=name, silent=silent)
         clients = admin.list_lite_clients(parent, name, silent=[])
     if not found.topics and not clients and not silent:
@@ -116,8 +111,7 @@ def clients(*, parent: Parent, options: ListingOptions) -> None:
     broker did not answer, and its clients may be missing.
     """
     table = options.listing(CLIENT_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         items = output.items_of(admin.list_lite_clients(parent, silent=silent))
     if not options.json:
         items = [

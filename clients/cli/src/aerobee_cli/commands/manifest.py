@@ -12,7 +12,6 @@ from aerobee_cli.command_line import Argument, CommandGroup
 from aerobee_cli.options import ClusterOptions, DryRun, NamesrvOptions, end
 from aerobee_cli.output import unchanged
 from aerobee_cli.settings import Arguments
-from aerobee_wire.status import MqError
 
 HEAD = "# Topics and groups, written by aerobee export. Create or update them: aerobee apply FILE\n"
 STDOUT = "-"
@@ -34,8 +33,7 @@ def export(
     """
     import yaml
 
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         topics = output.items_of(admin.list_topics(silent=silent))
         groups, differing_groups = manifest.groups_of(
             {
@@ -83,8 +81,7 @@ def apply(
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     topics, groups = settings.file_entries(file, "topic"), settings.file_entries(file, "group")
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
 
         def of_topics(*, dry_run: bool) -> list[output.Item]:
             create = admin.create_topic

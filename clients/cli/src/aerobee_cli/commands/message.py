@@ -521,8 +521,7 @@ def show_copies(
 
     Exit code 3: a broker did not answer, so a copy may be missing.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         copies = admin.message_copies(message_id, silent=silent)
     output.show_each([placed(message) for message in copies], as_json=options.json)
     end_with(f"warning: a copy on a broker may be missing: {error.message}" for error in silent)
@@ -569,8 +568,7 @@ def track(
         groups=tuple(group or ()),
         limit=limit,
     )
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         found = wanted.track(admin, silent)
     show(found, as_json=options.json)
     end_with(f"warning: messages of a broker are left out: {error.message}" for error in silent)

@@ -9,11 +9,7 @@ import click
 
 from aerobee_cli.command_line import ServiceGroup
 from aerobee_cli.connected import proxies_away
-from aerobee_cli.options import (
-    ListingOptions,
-    end,
-    refuse_context,
-)
+from aerobee_cli.options import ListingOptions, end, refuse_context
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.table import Column
 

@@ -6,13 +6,7 @@ from typing import Annotated
 
 from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import (
-    BadOption,
-    ClusterOptions,
-    ListingOptions,
-    Yes,
-    confirm,
-)
+from aerobee_cli.options import BadOption, ClusterOptions, ListingOptions, Yes, confirm
 from aerobee_cli.table import Column, number
 
 app = CommandGroup("quota", help="Quotas of users, clients and addresses.")

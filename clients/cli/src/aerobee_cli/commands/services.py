@@ -15,12 +15,7 @@ from typing import Annotated, NoReturn
 import click
 
 from aerobee_cli.command_line import CommandGroup, Option
-from aerobee_cli.options import (
-    DEFAULT_NAMESRV,
-    BadOption,
-    enter_context,
-    refuse_context,
-)
+from aerobee_cli.options import DEFAULT_NAMESRV, BadOption, enter_context, refuse_context
 from aerobee_cli.output import note
 from aerobee_cli.processes.become import become, inherit_namesrv
 from aerobee_cli.processes.log_lines import LogFormat

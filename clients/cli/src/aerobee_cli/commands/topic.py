@@ -27,7 +27,6 @@ from aerobee_cli.output import Item, items_of, unchanged
 from aerobee_cli.settings import MessageType, Permission
 from aerobee_cli.table import Column, Table, number
 from aerobee_wire.route import READ, WRITE
-from aerobee_wire.status import MqError
 
 app = CommandGroup("topic", help="Topics.")
 
@@ -141,8 +140,7 @@ def create(
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     wanted = settings.wanted("topic", topic, given.by_name(), file)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         made = changes.create_all(
             "topic", wanted, admin.create_topic, dry_run=dry_run, silent=silent
         )
@@ -170,8 +168,7 @@ def update(
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
     wanted = settings.wanted("topic", topic, given.by_name(), file)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         changed = changes.update_all(
             wanted,
             partial(admin.update_topic, force=force),
@@ -194,8 +191,7 @@ def rebalance(*, topic: Topic, dry_run: DryRun = False, options: ClusterOptions)
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         made = admin.rebalance_topic(topic, dry_run=dry_run, silent=silent)
     table = Table(REBALANCED_COLUMNS)
     having = "every broker that answers" if silent else "every broker"
@@ -216,8 +212,7 @@ def list_topics(
     Exit code 3: a broker did not answer, and its topics may be missing.
     """
     table = options.listing(TOPIC_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         topics = admin.list_topics(
             include_system=everything, include_derived=everything, silent=silent
         )
@@ -246,8 +241,7 @@ def status(*, topic: Topic, options: ListingOptions) -> None:
     Exit code 3: a broker did not answer, and its queues are missing.
     """
     table = options.listing(STATUS_COLUMNS)
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         queues = items_of(admin.topic_status(topic, silent=silent))
     items = [
         queue | {"message_count": queue["max_offset"] - queue["min_offset"]} for queue in queues
@@ -262,8 +256,7 @@ def delete(*, topic: Topic, yes: Yes = False, options: ClusterOptions) -> None:
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    silent: list[MqError] = []
-    with options.admin() as admin:
+    with options.asking() as (admin, silent):
         question = f"Delete topic {topic}, its messages, and its consumer offsets?"
         confirm(question, yes, partial(losses_of_topic, admin, topic))
         deleted = admin.delete_topic(topic, silent=silent)

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aerobee_cli import changes, output
 from aerobee_cli.command_line import Argument, CommandGroup, Option
-from aerobee_cli.options import (
-    BadOption,
-    ClusterOptions,
-    ListingOptions,
-    Yes,
-    confirm,
-)
+from aerobee_cli.options import BadOption, ClusterOptions, ListingOptions, Yes, confirm
 from aerobee_cli.secrets import read_secret
 from aerobee_cli.table import Column, number
 

@@ -12,13 +12,7 @@ from starlette.responses import Response
 
 from aerobee_cli.offsets import ResetTarget, reset_target
 from aerobee_cli.options import BadOption
-from aerobee_cli.settings import (
-    MessageType,
-    Order,
-    Permission,
-    group_arguments,
-    topic_arguments,
-)
+from aerobee_cli.settings import MessageType, Order, Permission, group_arguments, topic_arguments
 from aerobee_client import AsyncProducer, Message
 from aerobee_client.admin.descriptions import Created, Update
 from aerobee_client.admin.letters import LetterJobSpec

@@ -20,11 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.packages import (
-    check_packages,
-    leave_out_imports,
-    without_collection,
-)
+from aerobee_spark.packages import check_packages, leave_out_imports, without_collection
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.options import WriteOptions
 

@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from aerobee_namesrv.routing.rows import (
-    FLAG_UNIT,
-    FLAG_UNIT_SUBSCRIPTION,
-    QueueData,
-)
+from aerobee_namesrv.routing.rows import FLAG_UNIT, FLAG_UNIT_SUBSCRIPTION, QueueData
 from aerobee_wire.route import READ, WRITE
 
 

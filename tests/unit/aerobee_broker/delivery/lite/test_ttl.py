@@ -19,6 +19,7 @@ from support.broker.handlers import Handlers
 from support.broker.harness import Begin, BrokerHarness
 from support.clock.virtual_loop import LoopClock
 from support.codes import raises_code
+from support.disk.damage import lose_derived_files
 from support.disk.simulated_disk import SimulatedDisk
 from support.lite.broker_client import (
     ADD,
@@ -31,7 +32,6 @@ from support.lite.broker_client import (
     make_parent,
     send_lite,
 )
-from support.lite.derived_files import lose_derived_files
 from support.observing.series import series_value
 
 MINUTE_S = 60

@@ -1,16 +1,54 @@
-"""What the brokers of a cluster in memory do with transactions: half messages wait apart, an end
-makes them visible or forgets them, and a test has the brokers ask about them.
-"""
+"""What brokers in memory do with sends, half messages and replies beyond storing them."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aerobee.broker.v1 import client_pb2, message_pb2, transaction_pb2
 
 from aerobee_wire import properties
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from support.client.memory import MemoryBroker, MemoryCluster
+from support.clock.polling import until
+
+# ---- gate ----
+#
+# Sends that a broker in memory holds back until the test lets them through.
+
+
+class Gate:
+    """Holds each Send until it is let through. `sizes`: messages of each Send that has come."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self.held: list[asyncio.Future[None]] = []
+        self.sizes: list[int] = []
+        self.addresses: list[str] = []
+        cluster.answers["Send"] = self._send
+
+    async def _send(self, address: str, request: Any) -> Any:
+        held = asyncio.get_running_loop().create_future()
+        self.held.append(held)
+        self.sizes.append(len(request.batch.body_sizes) or len(request.messages))
+        self.addresses.append(address)
+        await held
+        return await self._cluster._Send(self._cluster.brokers[address], request)
+
+    async def come(self, count: int) -> None:
+        await until(lambda: len(self.held) >= count)
+
+    def open(self) -> None:
+        self._cluster.answers.pop("Send", None)
+        for held in self.held:
+            if not held.done():
+                held.set_result(None)
+
+
+# ---- half messages ----
+#
+# What the brokers of a cluster in memory do with transactions: half messages wait apart, an end
+# makes them visible or forgets them, and a test has the brokers ask about them.
 
 
 class HalfMessages:
@@ -71,3 +109,31 @@ class HalfMessages:
             )
             for notices in broker.watchers.values():
                 notices.put_nowait(client_pb2.ClientNotice(transaction_check=check))
+
+
+# ---- passed replies ----
+#
+# What the brokers of a cluster in memory do with replies: they pass them on to the clients that
+# watch them.
+
+
+class PassedReplies:
+    """`copies`: how often each reply reaches its client."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self.copies = 1
+        cluster.answers["SendReply"] = self.send_reply
+        for broker in cluster.brokers.values():
+            broker.capabilities = (client_pb2.REPLIES,)
+
+    def send_reply(self, address: str, request: Any) -> message_pb2.SendReplyResponse:
+        notices = self._cluster.brokers[address].watchers.get(request.client_id)
+        if notices is None:
+            raise MqError(Code.CONSUMER_NOT_ONLINE, "it does not watch", retryable=False)
+        reply = client_pb2.Reply(
+            correlation_id=request.correlation_id, body=request.body, properties=request.properties
+        )
+        for _ in range(self.copies):
+            notices.put_nowait(client_pb2.ClientNotice(reply=reply))
+        return message_pb2.SendReplyResponse()

