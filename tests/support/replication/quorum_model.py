@@ -95,8 +95,13 @@ class ModelReplica:
         role = Role.MASTER if self.epoch else Role.SLAVE
         copies = self.options.total_replicas
         known = ReplicaStatus(self.describe(), "", role, len(self.log), copies, elected=False)
-        displaced = {"copying": self.is_displaced, "has_its_log": not self.is_displaced}
-        return replace(known, learner=self.learner, generation=self.generation, **displaced)
+        return replace(
+            known,
+            learner=self.learner,
+            generation=self.generation,
+            copying=self.is_displaced,
+            has_its_log=not self.is_displaced,
+        )
 
     @property
     def learner(self) -> bool:

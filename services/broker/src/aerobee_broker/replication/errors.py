@@ -133,7 +133,7 @@ class OtherGroup(MqError):
         super().__init__(
             Code.BROKER_NOT_EXIST,
             f"a replica of {broker_name} in cluster {cluster} answers at {address}: it is not of "
-            "this group, and is not asked; set haMasterAddress and brokerIP1 of this group anew",
+            "this group, and is not asked; correct haMasterAddress and brokerIP1 of this group",
             about="haMasterAddress",
         )
 

@@ -57,7 +57,7 @@ def test_replica_with_an_older_disk_does_not_count(*, is_running: bool, forgets:
         for node in (slave, away):
             refused = await cluster.promote(node)
             assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
-        assert "does not count" in refused.message
+            assert "does not count" in refused.message
         slave.kill()
         slave.start()  # what it knows of its disk outlives its process
         await asyncio.sleep(3)
