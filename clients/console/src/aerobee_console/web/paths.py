@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 #
 # Serve the console at a path below the root of its host, such as /aerobee.
 #
-# Inside, every address begins at the root of the console. This module removes the base path from
-# each request, and adds it to each address of a page and to each redirect. So a new page needs
-# nothing.
+# Inside, every address begins at the root of the console. The middleware removes the base path from
+# each request, and adds it to each address of a page and to each redirect. So a new page does not
+# handle it.
 
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")

@@ -189,7 +189,7 @@ _VALUE = re.compile(
     r"|\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{16,}\b"
     r"|\d+(?:[.,:]\d+)*"
 )
-# The hash of a redacted text (`redaction.py`).
+# The hash of a redacted text.
 _HASH = re.compile(r"~[0-9a-f]{12}")
 
 

@@ -1,14 +1,72 @@
-"""Which worker runs which test file: as many compute as there are processors, others wait."""
+"""Test what runs the suite: the schedule, the canary, and files in memory."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from support.running import canary
 from support.running.costs import Cost
 from support.running.schedule import IN_SESSION, Schedule
+
+# ---- test canary ----
+#
+# The marks of secrets and bodies are found wherever a service may not write them.
+
+
+RESERVED = 8 << 20  # bytes
+
+
+def written(folder: Path, name: str, mark: str, *, at: int = 100) -> Path:
+    """Return the folder, with a reserved file that has a mark."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(RESERVED)
+        file.seek(at)
+        file.write(mark.encode())
+    return folder
+
+
+@pytest.mark.parametrize("at", [0, 4_090, RESERVED // 2 + 4_090, RESERVED - 100])
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("config/topics.json", canary.SECRET),
+        ("commitlog/0", canary.SECRET),
+        ("config/topics.json", canary.BODY),
+        ("accessTable.json", canary.BODY),
+    ],
+)
+def test_a_mark_in_a_file_is_found(tmp_path: Path, name: str, mark: str, at: int) -> None:
+    with pytest.raises(AssertionError, match=name):
+        canary.check_files(written(tmp_path, name, mark, at=at))
+
+
+def test_marks_may_be_where_they_belong(tmp_path: Path) -> None:
+    written(tmp_path, "config/accessTable.json.new", canary.SECRET)
+    written(tmp_path, "commitlog/0", canary.BODY)
+    (tmp_path / "empty").touch()
+    canary.check_files(tmp_path)
+
+
+def test_a_mark_in_a_text_is_found() -> None:
+    for mark in (canary.SECRET, canary.BODY):
+        with pytest.raises(AssertionError, match="the log"):
+            canary.check_text(f"one\ntwo {mark}\n", "the log")
+    canary.check_text(canary.BODY, "a message", bodies=True)
+    canary.check_text("nothing", "the log")
+
+
+# ---- test schedule ----
+#
+# Which worker runs which test file: as many compute as there are processors, others wait.
+
 
 COSTS = {
     "tests/long.py": Cost(30, 29),
@@ -93,3 +151,21 @@ def test_a_file_that_waits_is_taken_where_nothing_computes_any_more(
     run.end(0, 3)
     run.end(0, 4)
     assert run.files(0) == ["tests/short.py", "tests/elected.py", "tests/leased.py"]
+
+
+# ---- test files in memory ----
+#
+# Unit tests do not wait for a disk, also on a worker of pytest-xdist.
+
+
+MEMORY = Path("/dev/shm")
+ENOUGH_BYTES = 1 << 30
+
+
+def test_files_of_a_test_are_in_memory(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    command_line = getattr(pytestconfig, "workerinput", {}).get("mainargv", sys.argv)
+    if any(argument.startswith("--basetemp") for argument in command_line):
+        pytest.skip("the command line names a folder")
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ENOUGH_BYTES:
+        pytest.skip("/dev/shm has less than 1 GiB")
+    assert tmp_path.is_relative_to(MEMORY)
