@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
+import pytest
 import structlog
 from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResponse
 from structlog.testing import capture_logs
@@ -14,6 +16,8 @@ from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.config import Options
 from aerobee_chassis.metrics.push import OtlpSender, PushExporter
 from aerobee_chassis.metrics.series import Kind, Metric, Registry
+from aerobee_chassis.otlp.receiver import ExportFailed, Receiver
+from aerobee_cli.authority import Authority
 from support.clock.polling import until_sync
 from support.observing.otlp import CLASSES, attributes, metrics_of, otlp_receiver
 from support.processes.service import broker_process
@@ -103,3 +107,22 @@ def test_a_broker_logs_its_metrics(tmp_path: Path) -> None:
         metrics = {event["metric"]: event for event in broker.events("metric")}
     insecure = metrics["aerobee_insecure"]
     assert (insecure["type"], insecure["points"]) == ("gauge", [{"value": 0}])
+
+
+def test_a_receiver_over_tls_needs_a_certificate_that_the_system_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("known", "stranger"):
+        Authority(tmp_path / name, datetime.now(UTC)).init("C", "b", ["localhost"], 1)
+    key, certificate = ((tmp_path / f"known/proxy.{end}").read_bytes() for end in ("key", "crt"))
+    credentials = grpc.ssl_server_credentials([(key, certificate)])
+    path = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+    with otlp_receiver(0, credentials) as (receiver, port):
+        exporter = Receiver(f"https://localhost:{port}", {"x-token": "secret"}, timeout_s=20)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "known/ca.crt"))
+        assert list(exporter.export(path, [b"1", b"2"])) == ["", ""]
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "stranger/ca.crt"))
+        with pytest.raises(ExportFailed, match="CERTIFICATE_VERIFY_FAILED"):
+            list(exporter.export(path, [b"3"]))
+    assert [request for request, _ in receiver.requests] == [b"1", b"2"]
+    assert receiver.requests[0][1]["x-token"] == "secret"

@@ -159,7 +159,9 @@ class Receiver:
 
 
 @contextmanager
-def otlp_receiver(port: int = 0) -> Iterator[tuple[Receiver, int]]:
+def otlp_receiver(
+    port: int = 0, credentials: grpc.ServerCredentials | None = None
+) -> Iterator[tuple[Receiver, int]]:
     receiver = Receiver()
     server = grpc.server(ThreadPoolExecutor(1))
     handler = grpc.unary_unary_rpc_method_handler(receiver.export)
@@ -172,7 +174,11 @@ def otlp_receiver(port: int = 0) -> Iterator[tuple[Receiver, int]]:
             grpc.method_handlers_generic_handler(traces, {"Export": spans}),
         )
     )
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    address = f"127.0.0.1:{port}"
+    if credentials is None:
+        bound = server.add_insecure_port(address)
+    else:
+        bound = server.add_secure_port(address, credentials)
     server.start()
     try:
         yield receiver, bound

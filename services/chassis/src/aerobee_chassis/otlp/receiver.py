@@ -1,15 +1,16 @@
-"""Call the Export RPC of an OTLP receiver over gRPC."""
+"""Call the Export RPC of an OTLP receiver over gRPC, from a thread without an event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
-
-import grpc
 
 from aerobee_chassis.otlp.encoding import rejection
+from aerobee_http2.calls import CallFailed
+from aerobee_http2.channel import Channel
 
 
 class ExportFailed(OSError):
@@ -19,11 +20,11 @@ class ExportFailed(OSError):
 class Receiver:
     """An OTLP receiver, such as a collector.
 
-    Each export opens a connection of its own: exports are rare, and in this process gRPC does not
-    notice by itself that an idle connection is gone.
+    Each export has a connection and an event loop of its own, because exports are rare.
 
     Args:
-        target: "http://host:port" for plaintext. Any other target is called with TLS.
+        target: "http://host:port" for plaintext. Any other target is called with TLS, and must have
+            a certificate of an authority that the system trusts.
         headers: The metadata of each call, with names in lower case.
         timeout_s: How long a call may take, in seconds.
     """
@@ -39,23 +40,27 @@ class Receiver:
         Raises:
             ExportFailed: The receiver cannot be reached, or refuses a request.
         """
-        with self._channel() as channel:
-            # Without serializers, gRPC passes bytes.
-            call = channel.unary_unary(method, None, None)
-            for request in requests:
-                try:
-                    answer = call(request, timeout=self._timeout_s, metadata=self._metadata)
-                except grpc.RpcError as error:
-                    # The stubs do not say that the error of a unary call is also its grpc.Call.
-                    failed = cast(grpc.Call, error)
-                    problem = f"{self._target}: {failed.code().name}: {failed.details()}"
-                    raise ExportFailed(problem) from None
-                yield rejection(answer)
+        with asyncio.Runner() as runner:
+            channel = runner.run(self._open())
+            try:
+                for request in requests:
+                    try:
+                        answer = runner.run(
+                            channel.unary(method, request, self._timeout_s, self._metadata)
+                        )
+                    except CallFailed as failure:
+                        problem = f"{self._target}: {failure.status}: {failure.details}"
+                        raise ExportFailed(problem) from None
+                    yield rejection(answer)
+            finally:
+                runner.run(channel.close(None))
 
-    def _channel(self) -> grpc.Channel:
-        if self._secure:
-            return grpc.secure_channel(self._target, grpc.ssl_channel_credentials())
-        return grpc.insecure_channel(self._target)
+    async def _open(self) -> Channel:
+        if not self._secure:
+            return Channel(self._target)
+        tls = ssl.create_default_context()
+        tls.set_alpn_protocols(["h2"])
+        return Channel(self._target, tls)
 
 
 def otlp_target(target: str) -> tuple[str, bool]:
