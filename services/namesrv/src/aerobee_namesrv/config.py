@@ -28,8 +28,8 @@ class NamesrvOptions(ServerTlsOptions):
     # The file with the changes at run time. Default: runtime.json in the directory of kvConfigPath.
     config_store_path: str = ""
 
-    # The transport of calls: gRPC's completion queue on the event loop itself, or grpc.aio.
-    grpc_transport: Transport = "COMPLETION_QUEUE"
+    # The transport of calls: sockets of the event loop, or gRPC's completion queue.
+    grpc_transport: Transport = "HTTP2"
 
     # 100,000 topics of a registration take some 10 MiB.
     max_request_bytes: int = Field(default=32 * MIB, ge=MIB, le=64 * MIB)

@@ -36,8 +36,8 @@ class ProxyOptions(PortOptions, TraceOptions):
     # endpoints that the client dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
-    # The proxy serves gRPC either with a completion queue on the event loop, or with grpc.aio.
-    grpc_transport: Transport = "COMPLETION_QUEUE"
+    # The transport of calls: sockets of the event loop, or gRPC's completion queue.
+    grpc_transport: Transport = "HTTP2"
 
     # The administration port: apache.rocketmq.v2.Admin, and the options at run time.
     enable_proxy_admin_grpc_server: bool = False
