@@ -30,6 +30,7 @@ from support.processes.broker_group import BrokerGroup, Member, broker_group, se
 
 SOON = "flushConsumerOffsetInterval=200"
 COPIES = "totalReplicas=2"
+BOTH = (COPIES, "inSyncReplicas=2")  # each copy has what was acknowledged
 MASTER, SLAVE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE"
 ASYNC = "brokerRole=ASYNC_MASTER"
 TABLES: dict[str, Callable[[Clock], JournalledTable]] = {
@@ -92,7 +93,7 @@ async def bodies(caller: BrokerCaller, topic: str) -> list[bytes]:
 
 
 async def test_a_slave_has_its_masters_tables_and_keeps_them_as_master(group: BrokerGroup) -> None:
-    master, slave = group.add(MASTER, SOON), group.add(SLAVE, SOON)
+    master, slave = group.add(MASTER, *BOTH, SOON), group.add(SLAVE, *BOTH, SOON)
     group.until_in_sync(master, slave)
     async with BrokerCaller(master.address) as caller:
         admin = Admin(caller)
@@ -116,7 +117,7 @@ async def test_a_slave_has_its_masters_tables_and_keeps_them_as_master(group: Br
     group.until_alike(master, slave)
     expected = tables(master)
     master.process.kill()
-    promoted = group.restart_as(slave, 0, MASTER, SOON, "inSyncReplicas=1")
+    promoted = group.restart_as(slave, 0, MASTER, *BOTH, SOON)
     group.until_leads(promoted)
     assert tables(promoted) == expected
     async with BrokerCaller(promoted.address) as caller:
@@ -125,7 +126,7 @@ async def test_a_slave_has_its_masters_tables_and_keeps_them_as_master(group: Br
 
 
 async def test_a_new_master_keeps_the_leases_of_the_old_one(group: BrokerGroup) -> None:
-    master, slave = group.add(MASTER, SOON), group.add(SLAVE, SOON)
+    master, slave = group.add(MASTER, *BOTH, SOON), group.add(SLAVE, *BOTH, SOON)
     group.until_in_sync(master, slave)
     async with BrokerCaller(master.address) as caller:
         await caller.put_topic("orders")
@@ -139,8 +140,9 @@ async def test_a_new_master_keeps_the_leases_of_the_old_one(group: BrokerGroup) 
     assert leases["position"], "it is of the slave's own"
     topics = decode((slave.store / "config" / "topics.json").read_bytes())
     assert "orders" in topics["topicConfigTable"], "an older version finds it after a stop"
-    promoted = group.restart_as(slave, 0, MASTER, SOON, "inSyncReplicas=1")
+    promoted = group.restart_as(slave, 0, MASTER, *BOTH, SOON)
     group.until_leads(promoted)
+    group.until_in_sync(promoted, group.restart_as(master, 1, SLAVE, *BOTH, SOON))
     async with BrokerCaller(promoted.address) as caller:
         assert (await popped(caller, 5))[0] == b"not yet"
 

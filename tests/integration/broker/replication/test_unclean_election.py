@@ -5,7 +5,6 @@ outside of the set leads; what it gave up is cut off the old master, and no grou
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from pathlib import Path
 
@@ -50,8 +49,8 @@ async def commit(caller: BrokerCaller, queue_offset: int) -> int:
 
 
 async def group_whose_master_went_on_alone(group: BrokerGroup, etcd: str, *also: str) -> Member:
-    """Both have BEFORE. The master has taken ALONE while the other one hung, and is killed; returns
-    that other one, which goes on then."""
+    """Both have BEFORE. The master has taken ALONE while the other one was away, and is killed;
+    returns that other one, which is back then."""
     members = group.add_all(2, *SETTINGS, f"etcdEndpoints={etcd}", *also)
     master = await asyncio.to_thread(leading, members)
     (slave,) = (each for each in members if each is not master)
@@ -62,14 +61,14 @@ async def group_whose_master_went_on_alone(group: BrokerGroup, etcd: str, *also:
         for body in BEFORE:
             await caller.send(TOPIC, body)
         await group.until_confirmed(master, slave)
-        slave.process.send_signal(signal.SIGSTOP)
+        # A stopped process would find ALONE in its sockets when it goes on.
+        slave.process.kill()
         await asyncio.to_thread(group.until_in_sync, master)
         for body in ALONE:
             await caller.send(TOPIC, body)
         assert await commit(caller, len(BEFORE) + len(ALONE)) == len(BEFORE) + len(ALONE)
     await asyncio.to_thread(master.process.kill)
-    slave.process.send_signal(signal.SIGCONT)
-    return slave
+    return slave.start()
 
 
 async def test_one_outside_the_set_leads_and_says_what_it_gave_up(tmp_path: Path) -> None:

@@ -105,10 +105,10 @@ class Retention:
         starts = self._log.starts
         begun = (self._first_timestamp(start) for start in starts[follower:])
         complete_ms = next((stored for stored in begun if stored > 0), now_ms)
-        end = starts[follower] if follower < len(starts) else self._log.end
-        complete_ms = max(
-            complete_ms, self._dispatch.time_steps.highest_ms(starts[follower - 1], end)
-        )
+        if follower:  # otherwise, the log has no such file yet
+            end = starts[follower] if follower < len(starts) else self._log.end
+            highest_ms = self._dispatch.time_steps.highest_ms(starts[follower - 1], end)
+            complete_ms = max(complete_ms, highest_ms)
         expired_ms = max(complete_ms + self._options.file_reserved_time_ms, now_ms)
         return expired_ms if tight else self._deletion_from(expired_ms)
 
