@@ -11,8 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -26,8 +25,6 @@ from support.spark import class_archive
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
-
-LEFT_THREADS = 10  # of servers of the session
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,15 +83,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             fixtures = getattr(item, "fixturenames", ())
             if reason := secure.reason_against(item.nodeid, fixtures):
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _ports_end() -> Iterator[None]:
-    """Fail if the tests of a file leave threads that count the connections of a port.
-
-    They would take time from all later tests. Threads of listeners end a moment after their client.
-    """
-    before = set(threading.enumerate())
-    yield
-    left = [each for each in set(threading.enumerate()) - before if each.name == "connections"]
-    assert len(left) <= LEFT_THREADS, f"the tests of this file left {len(left)} ports open"

@@ -10,7 +10,9 @@ may be several, with "," between them; each connection, with a thread of its own
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Generator
@@ -22,8 +24,11 @@ import grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from bench.servers.echo import METHOD, OPTIONS
+
+# gRPC reads its sockets in the thread that waits for events, and not in threads of its own.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_client")
+cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")  # private: see `pyproject.toml`
 
 TOPIC = "bench"
 BODY = bytes(range(256)) * 4  # 1 KiB

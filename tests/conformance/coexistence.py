@@ -49,14 +49,14 @@ def import_theirs() -> None:
 @contextmanager
 def cluster(data: Path) -> Iterator[Mapping[str, str]]:
     """Name server, broker and proxy in a thread of this process, by their addresses."""
-    from aerobee_chassis.rpc.loops import make_loop
+    from aerobee_chassis.rpc.http2.loop import ServiceLoop
     from aerobee_suite.app import SuiteApp
     from aerobee_suite.options import Places, read
 
     sets = ("mappedFileSizeCommitLog=67108864", "proxy.tlsServerMode=disabled")
     places = Places(data=data, host="127.0.0.1", namesrv_port=0, broker_port=0, proxy_port=0)
     options = read(places, sets, {})
-    loop = make_loop(options.broker.grpc_transport)
+    loop = ServiceLoop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 

@@ -145,6 +145,7 @@ class ServerConnection(FrameReader):
         self._reads = True  # the peer reads the answers to what it has sent
         # receiving
         self._receive_window = CONNECTION_WINDOW
+        self._held = 0  # bytes without credit, which streams hold
         # times
         self._silent_at_s = silent_at_s
         self._heard_at_s = 0.0
@@ -312,6 +313,11 @@ class ServerConnection(FrameReader):
         if not stream.is_over:
             self._put(frames.window_update(stream.stream, more))
 
+    def hold(self, more: int) -> None:
+        self._held += more
+        if more < 0 and not self.transport.is_closing():
+            self._refill()
+
     def _reset(self, stream: ServerStream, code: int) -> None:
         """End a stream without a status. Raises ProtocolError."""
         if self._streams.pop(stream.stream, None) is not None:
@@ -429,11 +435,9 @@ class ServerConnection(FrameReader):
         self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
     ) -> None:
         self._receive_window -= size
-        if self._receive_window < CONNECTION_WINDOW // 2:
-            if self._receive_window < 0:
-                raise ProtocolError("data exceeds the window", frames.FLOW_CONTROL_ERROR)
-            self._put(frames.window_update(0, CONNECTION_WINDOW - self._receive_window))
-            self._receive_window = CONNECTION_WINDOW
+        if self._receive_window < 0:
+            raise ProtocolError("data exceeds the window", frames.FLOW_CONTROL_ERROR)
+        self._refill()
         found = self._streams.get(stream)
         if found is None:  # it has ended
             return
@@ -443,6 +447,13 @@ class ServerConnection(FrameReader):
             found.half_closed(data, size)
         else:
             found.data(data, size)
+
+    def _refill(self) -> None:
+        """Give the peer credit for what was read, when half of the window is used."""
+        window = CONNECTION_WINDOW - self._held
+        if self._receive_window < window // 2:
+            self._put(frames.window_update(0, window - self._receive_window))
+            self._receive_window = window
 
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
         if (found := self._streams.get(stream)) is not None:

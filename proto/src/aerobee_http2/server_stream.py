@@ -4,7 +4,8 @@ A stream knows no frames. A connection passes data to it, and sends what it has 
 gets the messages one by one, when it asks for them.
 
 The peer may send `lookahead_bytes` before the server asks for a message, and then the rest of this
-message. So no more than this is in memory for a call.
+message. So no more than this is in memory for a call. All streams of a connection together hold
+little more than `unread_bytes` each, and the window of the connection.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Carrier(Protocol):
 
     def give_credit(self, stream: ServerStream, more: int) -> None: ...
 
+    def hold(self, more: int) -> None:
+        """Give the peer no credit for `more` bytes; if negative, give it again."""
+
 
 class ServerStream:
     """One call. A subclass receives the messages and the end.
@@ -53,14 +57,25 @@ class ServerStream:
 
     __slots__ = (
         "_arrived", "_buffered", "_chunks", "_is_compressed", "_length", "_limit_bytes",
-        "_lookahead", "_queued_total", "_waiters", "_wants", "_window", "connection", "ending",
-        "has_sent_headers", "head", "is_half_closed", "is_over", "outgoing", "queued",
-        "send_window", "stream",
+        "_lookahead", "_queued_total", "_uncredited", "_unread_bytes", "_waiters", "_wants",
+        "_window", "connection", "ending", "has_sent_headers", "head", "is_half_closed", "is_over",
+        "outgoing", "queued", "send_window", "stream",
     )  # fmt: skip
 
     connection: Carrier
 
-    def __init__(self, head: RequestHead, lookahead_bytes: int, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        head: RequestHead,
+        lookahead_bytes: int,
+        limit_bytes: int,
+        unread_bytes: int | None = None,
+    ) -> None:
+        """Create a stream whose messages have at most `limit_bytes`.
+
+        While the server asks for no message, the connection gives no credit for what the stream
+        holds beyond `unread_bytes`.
+        """
         self.head = head
         self.stream = 0
         self.send_window = 0
@@ -68,6 +83,8 @@ class ServerStream:
         # receiving
         self._lookahead = self._window = lookahead_bytes
         self._limit_bytes = limit_bytes
+        self._unread_bytes = unread_bytes
+        self._uncredited = 0  # bytes without credit of the connection
         self._chunks: list[bytes] = []  # that no message has taken
         self._buffered = 0  # their bytes
         self._length = -1  # of the message that arrives; -1 until its prefix has arrived
@@ -107,6 +124,7 @@ class ServerStream:
     def ask(self) -> None:
         """Ask for the next message. `message` gets it, perhaps at once."""
         self._wants = True
+        self._hold()
         self._take()
 
     def data(self, data: bytes, size: int) -> None:
@@ -121,6 +139,7 @@ class ServerStream:
         self._buffered += len(data)
         if self._length < 0 or self._wants:
             self._take()
+        self._hold()
 
     def half_closed(self, data: bytes = b"", size: int = 0) -> None:
         """Take the last part of the request. Raises ProtocolError."""
@@ -156,6 +175,7 @@ class ServerStream:
         self._buffered = -missing
         self._length = -1
         self._wants = False
+        self._hold()
         if self._is_compressed:
             decompressed = self._decompressed(message)
             if decompressed is None:
@@ -224,6 +244,16 @@ class ServerStream:
         self._chunks.clear()
         self._buffered, self._length = 0, -1
         self._wants = False
+        self._hold()
+
+    def _hold(self) -> None:
+        """Report how much the stream holds beyond what may wait for the server."""
+        if self._unread_bytes is None:
+            return
+        held = 0 if self._wants else max(0, self._buffered - self._unread_bytes)
+        if held != self._uncredited:
+            more, self._uncredited = held - self._uncredited, held
+            self.connection.hold(more)
 
     # ---- answers ----
 

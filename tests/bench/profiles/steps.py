@@ -10,16 +10,14 @@ from collections.abc import Mapping, Sequence
 LIBRARIES = "threads of gRPC itself"
 OTHER = "other"
 
-_QUEUE = "aerobee_chassis/rpc/completion_queue/"
 _SERVER = (
-    ("wait for events, read requests (gRPC, kernel)", (f"{_QUEUE}loop.py",)),
-    (
-        "write responses (gRPC, kernel)",
-        (f"CompletionQueueCall._end ({_QUEUE}", f"CompletionQueueCall._send_next ({_QUEUE}"),
-    ),
-    ("call other services (gRPC)", (f"{_QUEUE}channel.py",)),
+    ("wait for events (kernel)", ("EpollSelector.select (selectors.py",)),
+    ("call other services (HTTP/2)", ("aerobee_chassis/rpc/http2/channel.py",
+                                      "aerobee_http2/channel.py", "aerobee_http2/connection.py",
+                                      "aerobee_http2/calls.py")),
+    ("serve HTTP/2: read, write (kernel)", ("aerobee_http2/", "asyncio/selector_events.py")),
     ("begin and end calls", ("aerobee_chassis/rpc/", "aerobee_cluster/access/")),
-)
+)  # fmt: skip
 _LOOP = ("event loop: tasks, callbacks", ("asyncio/",))
 _MESSAGES = ("aerobee_wire/", "aerobee_broker/rpc/convert.py")
 # process → (step, parts of the frames "function (module.py:line)" that belong to it)
@@ -83,16 +81,15 @@ _STEPS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
 }  # fmt: skip
 # Code in which a thread waits: it is sampled here when it could run again, and has no processor.
 _WAITS = (
-    f"_CompletionQueueSelector._wait ({_QUEUE}", f"_CompletionQueueSelector._watch ({_QUEUE}",
-    f"CompletionQueueChannel._wait ({_QUEUE}", "WorkerThread._run", "RealFile.sync",
-    "RealFile.pwrite", "Condition.wait", "EpollSelector.select", "Thread.run (threading.py",
-    "_worker (concurrent/", "Client.run (load.py",
+    "WorkerThread._run", "RealFile.sync", "RealFile.pwrite", "Condition.wait",
+    "EpollSelector.select", "Thread.run (threading.py", "_worker (concurrent/",
+    "Client.run (load.py",
 )  # fmt: skip
 # Code that wakes another thread: the kernel often takes the processor for that thread.
 _WAKES = (
     "_SelectorSocketTransport.write",
     "WorkerThread.__call__",
-    f"CompletionQueueLoop.wake ({_QUEUE}",
+    "ServiceLoop.deliver (aerobee_chassis/rpc/http2/loop.py",
     "_call_soon_threadsafe",
 )
 

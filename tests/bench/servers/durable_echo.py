@@ -16,7 +16,8 @@ from typing import Any
 from aerobee_broker.commit.worker_thread import WorkerThread
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_chassis.rpc.call import Call
-from aerobee_chassis.rpc.loops import make_listener, make_loop
+from aerobee_chassis.rpc.http2.loop import ServiceLoop
+from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.services import Method, Service
 from bench.servers.echo_transport import never
 
@@ -82,7 +83,7 @@ def main() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with (
         tempfile.TemporaryDirectory() as directory,
-        asyncio.Runner(loop_factory=lambda: make_loop("COMPLETION_QUEUE")) as runner,
+        asyncio.Runner(loop_factory=ServiceLoop) as runner,
     ):
         runner.run(serve(Path(directory, "file")))
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aerobee_chassis.rpc.call import Call
-from aerobee_chassis.rpc.loops import make_listener, make_loop
+from aerobee_chassis.rpc.http2.loop import ServiceLoop
+from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import Run
 from bench.servers.echo import METHOD
@@ -40,7 +41,7 @@ def serve(service: str, streams: Mapping[str, bool], run: Run) -> None:
         await asyncio.to_thread(sys.stdin.read)
         await listener.stop(0)
 
-    with asyncio.Runner(loop_factory=lambda: make_loop("COMPLETION_QUEUE")) as runner:
+    with asyncio.Runner(loop_factory=ServiceLoop) as runner:
         runner.run(main())
 
 

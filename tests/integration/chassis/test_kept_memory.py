@@ -32,7 +32,7 @@ class Taking(App):
 def stop(_fields):
     os.kill(os.getpid(), signal.SIGTERM)
 
-sys.exit(process.run(Taking, "HTTP2", on_ready=stop))
+sys.exit(process.run(Taking, on_ready=stop))
 """
 
 

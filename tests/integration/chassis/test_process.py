@@ -52,7 +52,7 @@ class Sample(App):
         return {"address": "127.0.0.1:1", **endpoint.ready_fields}
 
 configure("sample")
-sys.exit(run(Sample, "HTTP2"))
+sys.exit(run(Sample))
 """
 
 

@@ -17,7 +17,6 @@ from aerobee_chassis.rpc.connections import AcceptedConnections
 from aerobee_chassis.rpc.http2 import sockets
 from aerobee_chassis.rpc.http2.loop import ServiceLoop
 from aerobee_chassis.rpc.http2.sockets import AcceptedSocket, ListeningSockets
-from aerobee_chassis.rpc.loops import make_loop
 from aerobee_chassis.turns import at_end_of_turn, deliver, start_task
 from support.clock.polling import until
 
@@ -26,13 +25,6 @@ from support.clock.polling import until
 def runner() -> Iterator[asyncio.Runner]:
     with asyncio.Runner(loop_factory=ServiceLoop) as runner:
         yield runner
-
-
-@pytest.mark.parametrize("name", ["HTTP2", "AIO"])
-def test_the_transport_without_grpc_has_this_loop(name: str) -> None:
-    loop = make_loop("HTTP2" if name == "HTTP2" else "AIO")
-    loop.close()
-    assert type(loop) is ServiceLoop
 
 
 # ---- turns ----

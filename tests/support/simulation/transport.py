@@ -213,8 +213,6 @@ class SimulatedExchange:
 class SimulatedListener:
     """`Listener`."""
 
-    counts_connections = True
-
     def __init__(
         self, transport: SimulatedTransport, services: Sequence[Service], run: Run
     ) -> None:

@@ -45,6 +45,17 @@ def test_options_that_do_not_fit_are_refused(sets: tuple[str, ...], about: str) 
         options(*sets)
 
 
+@pytest.mark.parametrize("value", ["COMPLETION_QUEUE", "AIO", "HTTP2", "ANY"])
+def test_the_former_option_of_the_transport_has_no_effect(value: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(f"grpcTransport={value}\nmaxConnections=7\n")
+    given = load(ServerTlsOptions, file=file, environ={"AEROBEE_GRPC_TRANSPORT": value})
+    assert (given.max_connections, given.ignored_keys) == (7, ("grpcTransport",))
+    assert (given.misspelt_variables, given.notes) == ((), ())
+    assert "grpcTransport" not in given.to_json()
+    assert options("grpc_transport=AIO", "grpctransport=AIO").ignored_keys != ()
+
+
 def test_plaintext_is_the_default() -> None:
     assert options().peer_tls() is None and options().server_tls() is None
     assert options("tlsServerMode=permissive").server_tls() is None
@@ -80,7 +91,7 @@ def test_callers_need_no_certificate_if_the_option_says_so() -> None:
     ).server_tls()
     assert given is not None
     with raises_about(CertificateError, "c"):
-        given.credentials()
+        given.context()
 
 
 def test_a_channel_requires_the_name_of_the_role(tmp_path: Path) -> None:

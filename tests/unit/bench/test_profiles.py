@@ -12,8 +12,7 @@ from bench.profiles.rows import ROWS
 from bench.profiles.run import distributed
 from bench.profiles.threads import Usage
 
-LOOP = "aerobee_chassis/rpc/completion_queue/loop.py:221"
-WAIT = ("run (app.py:1)", f"_CompletionQueueSelector._wait ({LOOP})")
+WAIT = ("run (app.py:1)", "EpollSelector.select (selectors.py:468)")
 HAND_OVER = ("run (app.py:1)", "WorkerThread.__call__ (aerobee_broker/commit/worker_thread.py:41)")
 APPEND = ("run (app.py:1)", "Appender._append (aerobee_broker/store/append.py:86)")
 SEND = ("run (app.py:1)", "BatchSender.send (aerobee_broker/delivery/send/batch.py:87)")

@@ -55,7 +55,7 @@ def serve(options: BrokerOptions) -> int:
     if options.shards > 1:
         return shards.run(options)
     alone = shards.options_of_shard(options, 0, {})
-    return process.run(lambda: BrokerApp(alone), options.grpc_transport)
+    return process.run(lambda: BrokerApp(alone))
 
 
 if __name__ == "__main__":

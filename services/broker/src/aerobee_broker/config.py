@@ -25,7 +25,6 @@ from pydantic import Field, field_validator
 
 from aerobee_chassis.config import KnownKeys, Milliseconds, Port, TraceOptions
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 from aerobee_wire.route import FORMER_MASTER_ID
 
@@ -54,8 +53,6 @@ class BrokerOptions(ServerTlsOptions, TraceOptions):
     # The host that clients dial; empty: the bound address.
     broker_ip1: str = Field(default="", alias="brokerIP1")
     namesrv_addr: str = ""
-    # The transport of calls: sockets of the event loop, or gRPC's completion queue.
-    grpc_transport: Transport = "HTTP2"
     register_name_server_period: Milliseconds = 30_000  # clamped to 10 … 60 s
     register_broker_timeout_mills: Milliseconds = 24_000
     broker_permission: int = Field(default=6, ge=0, le=7)

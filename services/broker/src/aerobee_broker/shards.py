@@ -51,9 +51,7 @@ class Shards(WorkerKind):
 
     def serve(self, number: int, former: Mapping[str, object], on_ready: OnReady) -> int:
         options = options_of_shard(self._options, number, former)
-        return process.run(
-            lambda: BrokerApp(options, is_shard=True), options.grpc_transport, on_ready=on_ready
-        )
+        return process.run(lambda: BrokerApp(options, is_shard=True), on_ready=on_ready)
 
     def ready_fields(self, ready: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
         return {

@@ -4,10 +4,11 @@ The precedence is: command line, --set, environment, file, default. Environment 
 AEROBEE_<FIELD> (for example AEROBEE_LISTEN_PORT) and those in a model's `environment_aliases` (for
 example NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object.
 
-A key that only RocketMQ has is ignored, and one warning lists these keys. If the user would miss
-the effect of such a key, it is rejected. A key that differs from a known key only in its case is
-read as the known key, with a note. An unknown key is rejected, with the nearest known key as a
-hint. One error names all problems of all sources, with the lines of the file.
+A key that only RocketMQ has is ignored, as is that of a former option, and one warning lists these
+keys. If the user would miss the effect of such a key, it is rejected. A key that differs from a
+known key only in its case is read as the known key, with a note. An unknown key is rejected, with
+the nearest known key as a hint. One error names all problems of all sources, with the lines of the
+file.
 
 A secret is a `SecretStr`, which neither `--print-config` nor an error shows. It has a second option
 with "File" at the end of its key: the path of a file with the secret.
@@ -222,6 +223,8 @@ class Options(BaseModel):
 
     # RocketMQ's keys that this service does not have as options.
     known_keys: ClassVar[KnownKeys] = KnownKeys()
+    # Former options, which are accepted without effect.
+    former_keys: ClassVar[frozenset[str]] = frozenset()
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
     # The keys that may change at run time. None is a path, an address, a command or a secret, and
@@ -340,7 +343,7 @@ class Options(BaseModel):
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
-        """Return the given keys that only RocketMQ has and that have no effect here, sorted."""
+        """Return the given keys without effect, of RocketMQ and of former options, sorted."""
         return self._ignored
 
     @property
@@ -394,7 +397,7 @@ class Options(BaseModel):
     @cache
     def _known_spellings(cls) -> tuple[Set[str], Mapping[str, str]]:
         """Return all known spellings, and a map to them from the same in lower case."""
-        known = {*cls.keys(), *cls.known_keys}
+        known = {*cls.keys(), *cls.known_keys, *cls.former_keys}
         return known, {each.casefold(): each for each in known}
 
     @classmethod

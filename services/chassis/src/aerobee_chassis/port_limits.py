@@ -1,6 +1,6 @@
 """Define the limits of a port: its connections, their silence, and late requests.
 
-`rpc.connections` and the options of gRPC enforce them, and for a proxy its relay (`tls_port`). The
+`rpc.connections` and `rpc.http2` enforce them, and for a proxy its relay (`tls_port`). The
 bytes of requests and answers have limits of their own (`rpc.in_flight`).
 """
 

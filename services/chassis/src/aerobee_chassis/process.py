@@ -22,7 +22,7 @@ from aerobee_chassis.background import pause, until_one_ends
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
 from aerobee_chassis.open_files import allow_many_files
-from aerobee_chassis.rpc.loops import STANDARD_LOOPS, LoopKinds, Transport, make_loop
+from aerobee_chassis.rpc.http2.loop import ServiceLoop
 
 # By default, a busy thread keeps the GIL for 5 ms, and delays every RPC. With 0.5 ms, the cost is
 # not measurable.
@@ -48,20 +48,19 @@ LOOK_S = 10.0
 
 def run(
     make_app: Callable[[], App],
-    transport: Transport,
     *,
-    loops: LoopKinds = STANDARD_LOOPS,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = ServiceLoop,
     on_ready: Callable[[Mapping[str, object]], None] | None = None,
 ) -> int:
     """Run an app until SIGTERM or SIGINT, and return the exit code.
 
     `make_app` runs inside the event loop. A StartError is printed as one line on stderr. Any other
     exception during the start is a bug and keeps its traceback. `on_ready` receives the fields of
-    the log line `ready`; that line is then not logged. `loops` can provide event loops with a
-    simulated time.
+    the log line `ready`; that line is then not logged. `loop_factory` may create a loop
+    with a simulated time.
     """
     try:
-        with asyncio.Runner(loop_factory=lambda: make_loop(transport, loops)) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(_live(make_app, on_ready))
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)

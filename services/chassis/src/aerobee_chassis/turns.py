@@ -1,7 +1,7 @@
 """Order work within one iteration of an event loop, which asyncio cannot do.
 
-The loops of services can (`rpc.completion_queue.loop`, `rpc.http2.loop`). On another loop, such as
-that of a test, the work takes one more iteration.
+The loop of a service can (`rpc.http2.loop`). On another loop, such as that of a test, the work
+takes one more iteration.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def serve(options: NamesrvOptions) -> int:
     from aerobee_chassis import process
     from aerobee_namesrv.app import NamesrvApp
 
-    return process.run(lambda: NamesrvApp(options), options.grpc_transport)
+    return process.run(lambda: NamesrvApp(options))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port
-from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import ServerTlsOptions
 from aerobee_chassis.runtime_config import LocalFile, RuntimeConfig
 from aerobee_chassis.runtime_options import FILE_NAME
@@ -27,9 +26,6 @@ class NamesrvOptions(ServerTlsOptions):
     kv_config_path: Path = Path("~/aerobee/namesrv/kvConfig.json")
     # The file with the changes at run time. Default: runtime.json in the directory of kvConfigPath.
     config_store_path: str = ""
-
-    # The transport of calls: sockets of the event loop, or gRPC's completion queue.
-    grpc_transport: Transport = "HTTP2"
 
     # 100,000 topics of a registration take some 10 MiB.
     max_request_bytes: int = Field(default=32 * MIB, ge=MIB, le=64 * MIB)

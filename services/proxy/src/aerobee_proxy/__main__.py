@@ -44,7 +44,7 @@ def serve(options: ProxyOptions) -> int:
 
     if options.workers > 1:
         return workers.run(options)
-    return process.run(lambda: ProxyApp(options), options.grpc_transport)
+    return process.run(lambda: ProxyApp(options))
 
 
 if __name__ == "__main__":

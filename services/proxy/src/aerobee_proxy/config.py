@@ -22,7 +22,6 @@ from pydantic import Field, field_validator
 
 from aerobee_chassis.config import MIB, KnownKeys, Milliseconds, Port, TraceOptions
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.rpc.loops import Transport
 from aerobee_chassis.rpc.peer_tls import PortOptions
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
@@ -36,8 +35,6 @@ class ProxyOptions(PortOptions, TraceOptions):
     # endpoints that the client dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
-    # The transport of calls: sockets of the event loop, or gRPC's completion queue.
-    grpc_transport: Transport = "HTTP2"
 
     # The administration port: apache.rocketmq.v2.Admin, and the options at run time.
     enable_proxy_admin_grpc_server: bool = False

@@ -73,11 +73,7 @@ class ProxyWorkers(WorkerKind):
         options = options_of_worker(self._options, self.name, number).model_copy(
             update={"workers": 1}
         )
-        return process.run(
-            lambda: ProxyApp(options, listeners=listeners),
-            options.grpc_transport,
-            on_ready=on_ready,
-        )
+        return process.run(lambda: ProxyApp(options, listeners=listeners), on_ready=on_ready)
 
     def ready_fields(self, ready: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
         port = self._listeners[0][0].getsockname()[1]

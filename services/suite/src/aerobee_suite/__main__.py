@@ -57,17 +57,16 @@ def run(options: SuiteOptions, *, test_control: bool) -> int:
     from aerobee_chassis import process
     from aerobee_suite.app import SuiteApp
 
-    transport = options.broker.grpc_transport
     if not test_control:
-        return process.run(lambda: SuiteApp(options), transport)
+        return process.run(lambda: SuiteApp(options))
     from aerobee_suite.control.control import Control
-    from aerobee_suite.control.virtual_time import VIRTUAL_LOOPS
+    from aerobee_suite.control.virtual_time import VirtualTimeLoop
 
     structlog.get_logger().warning(
         "test_control",
         hint="any client of the name server can move time, kill and refuse",
     )
-    return process.run(lambda: SuiteApp(options, Control()), transport, loops=VIRTUAL_LOOPS)
+    return process.run(lambda: SuiteApp(options, Control()), loop_factory=VirtualTimeLoop)
 
 
 def _warn(options: SuiteOptions) -> None:

@@ -1,4 +1,4 @@
-"""The bytes that a server holds for its callers, over each transport."""
+"""The bytes that a server holds for its callers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from aerobee_chassis.healthcheck import DATA, END_STREAM, frame
 from aerobee_chassis.rpc import in_flight as in_flight_module
 from aerobee_chassis.rpc.call import Call
-from aerobee_chassis.rpc.completion_queue import listener as queue_listener
-from aerobee_chassis.rpc.http2 import listener as http2_listener
+from aerobee_chassis.rpc.http2 import listener
 from aerobee_chassis.rpc.in_flight import RESERVED_BYTES, InFlight
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
@@ -64,8 +63,7 @@ def handlers(in_flight: InFlight) -> Handlers:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call is refused because this machine is slow. Comes before the server."""
     monkeypatch.setattr(in_flight_module, "WAIT_S", 60.0)
-    for listener in (queue_listener, http2_listener):
-        monkeypatch.setattr(listener, "LOOK_S", 60.0)
+    monkeypatch.setattr(listener, "LOOK_S", 60.0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Calls from one service to another, over each transport."""
+"""Calls from one service to another."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import cast
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from aerobee_chassis.rpc import in_flight, transport
+from aerobee_chassis.rpc import in_flight
 from aerobee_chassis.rpc.call import Call, Failure
-from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.http2 import listener
 from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_chassis.rpc.transport import SERVER_OPTIONS, CallFailed, Channel, ChannelOptions
+from aerobee_chassis.rpc.transport import CallFailed, Channel, ChannelOptions
 from support.chassis import descriptors
 from support.clock.polling import until
 
@@ -323,22 +322,6 @@ async def test_a_channel_with_a_silent_stream_closes_when_an_idle_loop_becomes_b
         await anext(letters)
 
 
-async def test_a_busy_loop_takes_the_events_of_a_silent_stream_itself(
-    channel: Channel, handlers: Handlers
-) -> None:
-    if not isinstance(channel, CompletionQueueChannel):
-        pytest.skip("other event loops have no thread for the events")
-    letters = spell(channel, "wait")
-    assert [await anext(letters) for _ in range(4)] == list("wait")
-    await asyncio.sleep(0.12)
-    armed = [channel.armed]
-    # The loop recalls the thread after BUSY_TURNS, and then the thread must run.
-    while armed[-1] and len(armed) < 1_000_000:
-        await asyncio.sleep(0)
-        armed.append(channel.armed)
-    assert (armed[0], armed[-1]) == (True, False)
-
-
 async def test_a_deadline_ends_the_wait_on_both_sides(channel: Channel, handlers: Handlers) -> None:
     with pytest.raises(CallFailed) as caught:
         await say(channel, "wait", timeout_s=0.2)
@@ -494,10 +477,6 @@ async def test_a_last_message_that_does_not_serialize_ends_its_call(channel: Cha
 
 
 async def test_the_connection_of_a_silent_peer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = {"grpc.keepalive_time_ms": 50, "grpc.http2.ping_timeout_ms": 50}
-    assert quick.keys() <= dict(SERVER_OPTIONS).keys()
-    options = tuple((name, quick.get(name, value)) for name, value in SERVER_OPTIONS)
-    monkeypatch.setattr(transport, "SERVER_OPTIONS", options)
     assert listener.KEEPALIVE_S + listener.PING_TIMEOUT_S <= 90
     monkeypatch.setattr(listener, "KEEPALIVE_S", 0.05)
     monkeypatch.setattr(listener, "PING_TIMEOUT_S", 0.05)

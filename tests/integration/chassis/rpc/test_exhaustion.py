@@ -12,7 +12,6 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from aerobee_chassis.healthcheck import ACK, GOAWAY, PING, PREFACE, RST_STREAM, SETTINGS, frame
 from aerobee_chassis.port_limits import PortLimits
-from aerobee_chassis.rpc import connections
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.server import Server
@@ -40,8 +39,7 @@ def limits() -> PortLimits:
 
 
 @pytest.fixture
-async def server(limits: PortLimits, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    monkeypatch.setattr(connections, "LOOK_S", 0.05)
+async def server(limits: PortLimits) -> AsyncIterator[Server]:
     made = Server(
         [bind(SERVICE, Handlers())],
         host="127.0.0.1",

@@ -1,4 +1,4 @@
-"""A server with gRPC's own TLS and a caller with certificates, over each transport."""
+"""A server with TLS, and a caller with certificates."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Detect another process with the number of this broker, and stop the second process.
 
 Name servers reject the process that registers second. A name server needs up to 90 s to notice that
-the machine of a process is lost (`SERVER_OPTIONS` of the chassis). So this broker calls the other
-process itself. If that process answers, this broker is the second one, and stops. If it does not
-answer, this broker waits until it is registered. A process that was registered before stops only
-for a process that started earlier.
+the machine of a process is lost (`KEEPALIVE_S` of the chassis's listener). So this broker calls the
+other process itself. If that process answers, this broker is the second one, and stops. If it does
+not answer, this broker waits until it is registered. A process that was registered before stops
+only for a process that started earlier.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Provide gRPC servers and channels on two alternative transports."""
+"""Provide gRPC servers and channels over HTTP/2."""

@@ -1,4 +1,4 @@
-"""Define how a handler sees an RPC. It is the same for each transport.
+"""Define how a handler sees an RPC. It does not depend on the transport.
 
 A handler is a coroutine that receives and returns protobuf messages:
 

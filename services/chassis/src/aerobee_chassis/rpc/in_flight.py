@@ -1,17 +1,17 @@
 """Limit the bytes that a server holds for calls: received requests, and answers not yet sent.
 
-gRPC reports the size of a request only when all of it is in memory. So a request is read only when
-a large request would fit. After it has arrived, the unused part of this reservation is released. A
-waiting request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have
-large requests leave some space for other methods, so that an acknowledgement does not wait for
-sends. Until the first request of a method has arrived, its size is unknown: its calls wait, and
-leave the same space. A method counts as large until some 30 smaller requests have arrived.
+A request is read only when a large request would fit. After it has arrived, the unused part of this
+reservation is released. A waiting request stays with its caller, except for its first
+`LOOKAHEAD_BYTES`. Methods that may have large requests leave some space for other methods, so that
+an acknowledgement does not wait for sends. Until the first request of a method has arrived, its
+size is unknown: its calls wait, and leave the same space. A method counts as large until some 30
+smaller requests have arrived.
 
 Calls may wait if two estimates allow it: their requests, of the average size of their method, fit
 into a quarter of the limit, and all of them can be read in time at the present rate. The second one
 is for callers that keep their requests incomplete.
 
-This module does not depend on transports or clocks. The transports call it.
+This module does not depend on the transport or a clock. The transport calls it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Use TLS between services: options, credentials of a server, and certificates of channels.
 
 The port of a proxy has a relay for TLS (`tls_port`), which also accepts plaintext. The ports of
-name servers and brokers use gRPC's own TLS, so that a handler can see the certificate of its
-caller. While a cluster is closed, they also accept plaintext. Then a relay passes connections on,
-and does not terminate TLS.
+name servers and brokers terminate TLS in the service itself, so that a handler can see the
+certificate of its caller. While a cluster is closed, they also accept plaintext. Then a relay
+passes connections on, and does not terminate TLS.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import grpc
 import structlog
 from pydantic import Field, SecretStr, field_validator
 
@@ -50,7 +49,7 @@ DAY_S = 86_400.0
 # Whether a port serves callers without a certificate ("none", "optional"), and checks those of
 # others ("optional", "require").
 ClientAuth = Literal["none", "optional", "require"]
-MAX_AGE_MS = 3_600_000  # of connections of callers with certificates; gRPC varies it by 10 %
+MAX_AGE_MS = 3_600_000  # of connections of callers with certificates
 
 
 class PeerTlsOptions(Options):
@@ -137,6 +136,8 @@ class PortOptions(PeerTlsOptions):
 
     On another address than loopback, a service with an open port does not start without `insecure`.
     """
+
+    former_keys: ClassVar[frozenset[str]] = frozenset({"grpcTransport", "grpc_transport"})
 
     # Not in RocketMQ: start although other machines may reach the port, and it serves each caller.
     insecure: bool = False
@@ -365,29 +366,6 @@ class ServerTls:
         """
         return None if self._client_auth == "none" else MAX_AGE_MS
 
-    def credentials(self) -> grpc.ServerCredentials:
-        """Return the credentials of a port. Raises CertificateError, which names the file."""
-        first = self._configuration(usable(self._files.load))
-        fetch: Any = self._fetch  # gRPC's stubs do not know that it may return None
-        return grpc.dynamic_ssl_server_credentials(
-            first, fetch, require_client_authentication=self._client_auth != "none"
-        )
-
-    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return new certificates if the files have changed, or None to keep the present ones.
-
-        gRPC calls this on a thread of its own.
-        """
-        try:
-            pem = self._files.changed()
-        except UnusableCertificate as error:
-            log_unusable(error)
-            return None
-        if pem is None:
-            return None
-        structlog.get_logger().info("certificates_reloaded", certificate=self._files.certificate)
-        return self._configuration(pem)
-
     def context(self) -> ssl.SSLContext:
         """Return the context for the next handshake. Raises CertificateError for the first one.
 
@@ -412,11 +390,6 @@ class ServerTls:
     def _context_of(self, pem: Pem) -> ssl.SSLContext:
         is_checked = self._client_auth != "none"
         return server_context(pem._replace(authorities=self._authorities(pem)), is_checked)
-
-    def _configuration(self, pem: Pem) -> grpc.ServerCertificateConfiguration:
-        return grpc.ssl_server_certificate_configuration(
-            [(pem.key, pem.certificate)], self._authorities(pem) or None
-        )
 
     def _authorities(self, pem: Pem) -> bytes:
         """Return the authorities that may have signed the certificate of a caller."""

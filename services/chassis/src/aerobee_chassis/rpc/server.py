@@ -1,4 +1,4 @@
-"""Run a gRPC server for handlers (`call`), on the transport of the running event loop.
+"""Run a gRPC server for handlers (`call`), on the running event loop.
 
 The server includes grpc.health.v1 and server reflection. Only this module converts exceptions to
 gRPC statuses.
@@ -22,7 +22,6 @@ from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.audit import Audit, States
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.call_times import CallTimes
-from aerobee_chassis.rpc.connections import Connections
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.peer_tls import ServerTls
@@ -112,7 +111,6 @@ class Server(Component):
         self._in_flight = in_flight or InFlight()
         self._busy_answer = busy_answer
         self._limits = limits or PortLimits()
-        self._connections: Connections | None = None
         self._meter = meter
         self._audit = audit
         self._states = States(self._services)
@@ -152,11 +150,6 @@ class Server(Component):
         else:
             await self._start_alone(listener)
         self._listener = listener
-        # A relay counts its own connections.
-        is_relayed = self._relayed is not None or self._host.startswith("unix:")
-        if not listener.counts_connections and not is_relayed:
-            self._connections = Connections(self.port, self._limits)
-            await self._connections.start()
         self._health.set(True)
 
     async def _start_alone(self, listener: Listener) -> None:
@@ -222,8 +215,6 @@ class Server(Component):
         if self._relayed is not None:
             await self._relayed.close()
             self._relayed = None
-        if self._connections is not None:
-            await self._connections.stop()
 
     def _admit(self, service: str, method: Method, call: Call) -> Failure | Caller:
         assert self._access is not None

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TypeAlias
 
-from google.protobuf.descriptor_pool import Default
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_health.v1 import health_pb2 as pb
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.services import Service
 
 HEALTH = pb.DESCRIPTOR.services_by_name["Health"]
 _Status = pb.HealthCheckResponse
+_Request: TypeAlias = reflection_pb2.ServerReflectionRequest
+_Response: TypeAlias = reflection_pb2.ServerReflectionResponse
+_INVALID_ARGUMENT, _NOT_FOUND = 3, 5  # statuses of gRPC
 
 
 class ServiceNotFound(Exception):
@@ -78,26 +84,70 @@ REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 
 
 class Reflection:
-    """Server reflection on any transport, implemented by grpc's own servicer."""
+    """Answer clients that ask for the descriptors of the services."""
 
     def __init__(self, services: Sequence[Service]) -> None:
-        names = [*(service.name for service in services), HEALTH.full_name, REFLECTION.full_name]
+        self._names = sorted(
+            {*(service.name for service in services), HEALTH.full_name, REFLECTION.full_name}
+        )
         # What is in a service's own pool hides what has the same name in the default one.
-        pools = dict.fromkeys([service.pool or Default() for service in services] + [Default()])
-        self._servicers: list[Any] = [reflection.ReflectionServicer(names, pool) for pool in pools]
+        self._pools = tuple(
+            dict.fromkeys([*(service.pool or Default() for service in services), Default()])
+        )
 
-    async def server_reflection_info(
-        self, requests: AsyncIterator[reflection_pb2.ServerReflectionRequest], call: Call
-    ) -> None:
+    async def server_reflection_info(self, requests: AsyncIterator[_Request], call: Call) -> None:
         async for request in requests:
             await call.write(self._answer(request))
 
-    def _answer(
-        self, request: reflection_pb2.ServerReflectionRequest
-    ) -> reflection_pb2.ServerReflectionResponse:
-        """Return the answer of the first pool that has one, or the error of the last pool."""
-        for servicer in self._servicers:
-            (answer,) = servicer.ServerReflectionInfo(iter((request,)), None)
-            if not answer.HasField("error_response"):
-                break
+    def _answer(self, request: _Request) -> _Response:
+        answer = _Response(original_request=request)
+        if request.HasField("list_services"):
+            for name in self._names:
+                answer.list_services_response.service.add(name=name)
+            return answer
+        if request.WhichOneof("message_request") is None:
+            answer.error_response.error_code = _INVALID_ARGUMENT
+            answer.error_response.error_message = "ask for services, a file or extensions"
+            return answer
+        for pool in self._pools:
+            with suppress(KeyError):
+                _find(pool, request, answer)
+                return answer
+        answer.error_response.error_code = _NOT_FOUND
+        answer.error_response.error_message = "no service of this server has it"
         return answer
+
+
+def _find(pool: DescriptorPool, request: _Request, answer: _Response) -> None:
+    """Add to an answer what a pool has of the request. Raises KeyError if it has nothing."""
+    match request.WhichOneof("message_request"):
+        case "file_by_filename":
+            file = pool.FindFileByName(request.file_by_filename)
+        case "file_containing_symbol":
+            file = pool.FindFileContainingSymbol(request.file_containing_symbol)
+        case "file_containing_extension":
+            wanted = request.file_containing_extension
+            extended = pool.FindMessageTypeByName(wanted.containing_type)
+            extension = pool.FindExtensionByNumber(extended, wanted.extension_number)
+            file = pool.FindFileContainingSymbol(extension.full_name)
+        case _:
+            extended = pool.FindMessageTypeByName(request.all_extension_numbers_of_type)
+            numbers = sorted(each.number for each in pool.FindAllExtensions(extended))
+            found = answer.all_extension_numbers_response
+            found.base_type_name = extended.full_name
+            found.extension_number.extend(numbers)
+            return
+    files: dict[str, FileDescriptor] = {}
+    _add_with_imports(file, files)
+    for each in files.values():
+        described = FileDescriptorProto()
+        each.CopyToProto(described)
+        data = described.SerializeToString()
+        answer.file_descriptor_response.file_descriptor_proto.append(data)
+
+
+def _add_with_imports(file: FileDescriptor, files: dict[str, FileDescriptor]) -> None:
+    files[file.name] = file
+    for imported in file.dependencies:
+        if imported.name not in files:
+            _add_with_imports(imported, files)

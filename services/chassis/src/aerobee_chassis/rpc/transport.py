@@ -1,7 +1,6 @@
 """Define the interface of a transport: a listener that serves calls, and channels for calls.
 
-There are two transports. On an ordinary event loop, its sockets carry all calls (`http2`). On
-gRPC's completion queue, the event loop itself waits for calls (`completion_queue`).
+Sockets of the event loop carry all calls (`http2`). A test may replace them.
 """
 
 from __future__ import annotations
@@ -13,18 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-import grpc
 from google.protobuf.message import DecodeError, Message
 
-from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.call import Call, Failure
-from aerobee_chassis.rpc.connections import port_options
-from aerobee_chassis.rpc.in_flight import (
-    LOOKAHEAD_BYTES,
-    MAX_MESSAGE_BYTES,
-    InFlight,
-    TooMuchInFlight,
-)
+from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES, TooMuchInFlight
 from aerobee_chassis.rpc.services import Method
 from aerobee_http2.connection import Times
 from aerobee_wire.access.caller import ANYBODY, Caller
@@ -32,32 +23,13 @@ from aerobee_wire.access.caller import ANYBODY, Caller
 CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # status and message of a later call
 CALL_ENDED = "UNAVAILABLE", "the other side has ended the call"  # of a later write
 
-SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_send_message_length", -1),
-    # gRPC receives this much of a request before the server reads it. By default, gRPC probes the
-    # bandwidth, and then receives several MiB of each request.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
-    # By default, two servers may share a port and its calls, unnoticed. Reject the second one.
-    ("grpc.so_reuseport", 0),
-    # A silent peer is pinged, and its connection is closed if it does not answer. The machine of a
-    # consumer may be lost without closing its connection. Then its leases must not be renewed for
-    # hours.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.http2.ping_timeout_ms", 30_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # Thousands of long polls wait at once. By default, grpc cancels them beyond about 3,000.
-    ("grpc.server.max_pending_requests", 100_000),
-    ("grpc.server.max_pending_requests_hard_limit", 200_000),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions:
     """The times of a channel, and the largest request that it sends.
 
-    A restarted server is found within a second (gRPC's default: 120 s). A server that is frozen or
-    disconnected during a call is detected after 20 s, or 12 s after a call began.
+    A restarted server is found within a second (with gRPC's defaults: 120 s). A server that is
+    frozen or disconnected during a call is detected after 20 s, or 12 s after a call began.
     """
 
     times: Times = field(
@@ -73,22 +45,6 @@ class ChannelOptions:
         )
     )
     max_request_bytes: int = MAX_MESSAGE_BYTES
-
-    @property
-    def of_grpc(self) -> tuple[tuple[str, int], ...]:
-        """Return the options of gRPC."""
-        times = self.times
-        return (
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", self.max_request_bytes),
-            ("grpc.initial_reconnect_backoff_ms", round(times.first_backoff_s * 1_000)),
-            ("grpc.max_reconnect_backoff_ms", round(times.last_backoff_s * 1_000)),
-            ("grpc.min_reconnect_backoff_ms", round(times.connect_s * 1_000)),
-            ("grpc.keepalive_time_ms", round(times.keepalive_s * 1_000)),
-            ("grpc.http2.ping_timeout_ms", round(times.ping_timeout_s * 1_000)),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.enable_http_proxy", 0),
-        )
 
 
 CHANNEL_OPTIONS = ChannelOptions()
@@ -111,33 +67,18 @@ def admit_all(_service: str, _method: Method, _call: Call) -> Caller:
     return ANYBODY
 
 
-def server_options(
-    in_flight: InFlight, limits: PortLimits, max_age_ms: int | None
-) -> tuple[tuple[str, int], ...]:
-    """Return the options of a port.
-
-    After `max_age_ms`, a connection gets no new calls, and its calls continue without a limit. So
-    clients connect again without a failed call.
-    """
-    age = () if max_age_ms is None else (("grpc.max_connection_age_ms", max_age_ms),)
-    largest = ("grpc.max_receive_message_length", in_flight.largest_request)
-    return (*SERVER_OPTIONS, *port_options(limits), largest, *age)
-
-
 class PortTls(Protocol):
-    """The certificates of a port. Both functions raise CertificateError."""
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Return the credentials of a port of gRPC's library."""
+    """The certificates of a port."""
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for the next handshake, with the certificates of this moment."""
+        """Return the context for the next handshake, with the certificates of this moment.
+
+        Raises CertificateError.
+        """
 
 
 class Listener(Protocol):
     """Serve services on one port. Use the object on one event loop."""
-
-    counts_connections: bool  # whether it enforces the limits of connections by address itself
 
     def bind(self, target: str, tls: PortTls | None = None) -> int:
         """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError.
@@ -198,18 +139,6 @@ class ChannelTls:
 
     def reload(self) -> bool:
         return False
-
-    @property
-    def credentials(self) -> grpc.ChannelCredentials:
-        return grpc.ssl_channel_credentials(
-            self.authorities, self.key or None, self.certificate or None
-        )
-
-    @property
-    def options(self) -> tuple[tuple[str, str], ...]:
-        """Return the options of a channel with these certificates."""
-        name = self.server_name
-        return (("grpc.ssl_target_name_override", name),) if name else ()
 
 
 class Channel(Protocol):

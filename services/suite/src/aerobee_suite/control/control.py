@@ -98,7 +98,7 @@ class Control:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         if not isinstance(loop, VirtualTimeLoop):
-            raise TypeError("the time of this loop cannot be moved: run on VIRTUAL_LOOPS")
+            raise TypeError("the time of this loop cannot be moved: run on a VirtualTimeLoop")
         self.clock = VirtualClock(loop)
         self.refusals = Refusals()
 

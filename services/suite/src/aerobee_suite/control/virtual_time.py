@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVarTuple, cast
 
 from aerobee_chassis.clock import IN_REAL_TIME, Clock, SystemClock, real_time
-from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
 from aerobee_chassis.rpc.http2.loop import ServiceLoop
-from aerobee_chassis.rpc.loops import LoopKinds
 from aerobee_proxy.app import ProxyApp
 from aerobee_suite.broker_runner import BrokerRunner
 from aerobee_suite.control.settlement import Settlement
@@ -48,7 +46,9 @@ ANSWER_WAIT_S = 0.25
 Arguments = TypeVarTuple("Arguments")
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
+class VirtualTimeLoop(ServiceLoop):
+    """The event loop of a service, in virtual time."""
+
     offset_ms = 0
 
     def time(self) -> float:
@@ -76,17 +76,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             if timer._context is not None and timer._context.get(IN_REAL_TIME, False):
                 timer._when += milliseconds / 1_000
         heapq.heapify(timers)
-
-
-class VirtualCompletionQueueLoop(VirtualTimeLoop, CompletionQueueLoop):
-    """The event loop on the completion queue, in virtual time."""
-
-
-class VirtualServiceLoop(VirtualTimeLoop, ServiceLoop):
-    """The event loop on sockets, in virtual time."""
-
-
-VIRTUAL_LOOPS = LoopKinds(VirtualCompletionQueueLoop, VirtualServiceLoop)
 
 
 class VirtualClock:

@@ -47,8 +47,6 @@ _UNKNOWN_METHOD = trailers("UNIMPLEMENTED", "Method not found!")
 
 
 class Http2Listener:
-    counts_connections = True
-
     def __init__(
         self,
         services: Sequence[Service],

@@ -28,6 +28,9 @@ from aerobee_wire.access.caller import ANYBODY
 # The handler of a larger request starts in the next turn of the loop. Otherwise, the bytes would
 # stay in memory during its first step, beside the parsed message.
 EAGER_BYTES = 64 * 1024
+# `InFlight` does not count streams of requests. While their handlers do not read, each one holds
+# this much, and all of a connection hold the window of the connection.
+UNREAD_BYTES = 64 * 1024
 
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
 _EXPIRED = Failure("DEADLINE_EXCEEDED", "the deadline of the call has passed")
@@ -94,7 +97,8 @@ class Http2Call(ServerStream):
     def __init__(
         self, listener: Server, peer: Peer, head: RequestHead, service: str, method: Method
     ) -> None:
-        super().__init__(head, LOOKAHEAD_BYTES, listener.in_flight.largest_request)
+        unread = UNREAD_BYTES if method.client_streams else None
+        super().__init__(head, LOOKAHEAD_BYTES, listener.in_flight.largest_request, unread)
         self._listener = listener
         self._in_flight = listener.in_flight
         self._peer = peer

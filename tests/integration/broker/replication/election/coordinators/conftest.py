@@ -1,4 +1,4 @@
-"""Runs every test here once on each transport: the loop of a test decides which one it is."""
+"""Runs every test here on the loop of a service."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from aerobee_chassis.rpc.completion_queue.loop import new_completion_queue_loop
 from aerobee_chassis.rpc.http2.loop import ServiceLoop
 from support.etcd.etcd_process import EtcdMember, etcd_members
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"http2": ServiceLoop, "queue": new_completion_queue_loop}
+    return {"service": ServiceLoop}
 
 
 @pytest.fixture(scope="module")

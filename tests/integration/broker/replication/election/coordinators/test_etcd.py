@@ -1,4 +1,4 @@
-"""The client of etcd, on a real one of one member and of three; on each transport."""
+"""The client of etcd, on a real one of one member and of three."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator on a real etcd keeps its contract, on each transport."""
+"""The coordinator on a real etcd keeps its contract."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Implement the transport that uses gRPC's completion queue directly."""
