@@ -120,13 +120,20 @@ async def test_a_requester_that_is_killed(
     replier.go_on.clear()
     command = (sys.executable, "-m", "support.client.programs.requesting", namesrv.address, TOPIC)
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    async with replier.consumer:
+    async with replier.consumer, AsyncAdminClient(namesrv.address) as admin:
+
+        async def are_connected(clients: int) -> bool:
+            return len(await admin.list_clients()) == clients
+
         process = await asyncio.create_subprocess_exec(*command, env=environment)
         try:
             await until(lambda: replier.seen)
+            await until(lambda: are_connected(2), "the requester beside the replier")
         finally:
             process.kill()
             await process.wait()
+        # Until then, a broker may write a reply to the socket of the killed process.
+        await until(lambda: are_connected(1), "the brokers notice the end of the requester")
         replier.go_on.set()
         await until(lambda: replier.errors)
     assert replier.errors[0].code is Code.CONSUMER_NOT_ONLINE
