@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import re
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -192,6 +195,71 @@ async def test_no_other_caller_is_served(secure: Path, tmp_path: Path) -> None:
         for tls in (None, PeerTls(files(secure, ""), CLUSTER), PeerTls(foreign, CLUSTER)):
             with pytest.raises(Refused):
                 await ask(address, tls)
+
+
+@pytest.mark.parametrize(
+    ("caller", "reason"),
+    [
+        ("without a certificate", r"CERTIFICATE_VERIFY_FAILED \(self.signed certificate\)"),
+        ("of another authority", r"CERTIFICATE_VERIFY_FAILED \(.*issuer certificate\)"),
+        ("in plaintext", "HTTP_REQUEST|WRONG_VERSION_NUMBER|VERSION_TOO_LOW"),
+    ],
+)
+async def test_the_log_of_a_server_says_why_a_handshake_failed(
+    secure: Path, tmp_path: Path, caller: str, reason: str
+) -> None:
+    authority(tmp_path / "secure")
+    foreign = files(tmp_path / "secure", "proxy")
+    tls = {
+        "without a certificate": PeerTls(files(secure, ""), CLUSTER),
+        "of another authority": PeerTls(
+            CertificateFiles(str(secure / "ca.crt"), foreign.certificate, foreign.key), CLUSTER
+        ),
+        "in plaintext": None,
+    }[caller]
+    with structlog.testing.capture_logs() as logs:
+        async with serving(secure) as address:
+            for _ in range(2):  # one of them is logged
+                with pytest.raises(Refused):
+                    await ask(address, tls)
+            await until(lambda: [each for each in logs if each["event"] == "connection_refused"])
+    (line,) = (each for each in logs if each["event"] == "connection_refused")
+    assert re.search(reason, line["reason"]) and line["peer"].startswith("127.0.0.1:")
+
+
+async def test_the_log_says_that_a_caller_does_not_trust_the_server(
+    secure: Path, tmp_path: Path
+) -> None:
+    """A caller that sends its reason before it leaves, as gRPC's library does."""
+    authority(tmp_path / "secure")
+    distrusting = ssl.create_default_context(cafile=tmp_path / "secure" / "ca.crt")
+
+    def connect(host: str, port: int) -> None:
+        with (
+            socket.create_connection((host, port)) as raw,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            distrusting.wrap_socket(raw, server_hostname="localhost")
+
+    with structlog.testing.capture_logs() as logs:
+        async with serving(secure) as address:
+            host, _, port = address.rpartition(":")
+            await asyncio.to_thread(connect, host, int(port))
+            await until(lambda: [each for each in logs if each["event"] == "connection_refused"])
+    (line,) = (each for each in logs if each["event"] == "connection_refused")
+    assert "UNKNOWN_CA" in line["reason"]
+
+
+async def test_a_probe_that_leaves_before_its_handshake_is_not_logged(secure: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with serving(secure) as address:
+            host, _, port = address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
+            await writer.wait_closed()
+            proxy = PeerTls(files(secure, "proxy"), CLUSTER)
+            assert await ask(address, proxy) == Check.response.SERVING
+    assert [each for each in logs if each["event"] == "connection_refused"] == []
 
 
 @pytest.mark.parametrize(("days", "cause"), [(-91, "expired"), (3, "not valid yet")])

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import structlog
+
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.connections import (
     MAX_PING_STRIKES,
@@ -43,6 +45,7 @@ LOOK_S = 1.0
 SOONEST_S = 0.05  # between two runs of the timer for what is due
 AGE_JITTER = 0.1  # so that connections of one moment do not end in one moment
 TLS_GOODBYE_S = 1.0
+REPORT_REFUSED_S = 10.0  # between two lines of the log about failed handshakes
 _UNKNOWN_METHOD = trailers("UNIMPLEMENTED", "Method not found!")
 
 
@@ -90,6 +93,7 @@ class Http2Listener:
         self._due: asyncio.TimerHandle | None = None
         self._due_at_s = math.inf
         self._due_after_s = -math.inf  # not before this time again
+        self._reported_at_s = -math.inf  # when a failed handshake was logged
 
     def bind(self, target: str, tls: PortTls | None = None) -> int:
         if tls is not None:
@@ -158,12 +162,24 @@ class Http2Listener:
                 ssl_handshake_timeout=None if tls is None else silent_s,
                 ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE_S,
             )
-        except OSError:  # the handshake of TLS fails, or the peer has left
+        except ConnectionResetError:  # the peer has left, as a probe of the port does
             pass
+        except OSError as error:
+            self._report_refused(peer, error)
         finally:
             if not connection.is_made:  # otherwise, it reports its end itself
                 accepted.socket.close()
                 self._counts.release(accepted.host)
+
+    def _report_refused(self, peer: SocketPeer, error: OSError) -> None:
+        """Log a handshake that failed, at most one each REPORT_REFUSED_S."""
+        now_s = self.now_s()
+        if now_s >= self._reported_at_s + REPORT_REFUSED_S:
+            self._reported_at_s = now_s
+            why = getattr(error, "reason", None) or error.strerror or error
+            problem = getattr(error, "verify_message", "")  # of the certificate of the caller
+            reason = f"the handshake failed: {why}{f' ({problem})' if problem else ''}"
+            structlog.get_logger().warning("connection_refused", peer=peer.address, reason=reason)
 
     def _made(self, peer: SocketPeer, connection: ServerConnection) -> None:
         if self._stopping:
