@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 from xdist.workermanage import WorkerController
 
+from support import grpc_library  # noqa: F401 - before another module imports that library
 from support.processes import prepared
 from support.running import late, secure
 from support.running.costs import Measure

@@ -230,9 +230,10 @@ def _element(der: bytes, at: int) -> tuple[int, int, int]:
 
 # ---- callers without a certificate ----
 
-# gRPC for Python either requires a certificate of each caller, or asks for none. So a caller
-# without one presents this one, and a server that also serves such callers accepts it. Its key is
-# public: it proves nothing, names no holder, and cannot sign certificates. It does not expire.
+# Servers of earlier versions use gRPC for Python, which either requires a certificate of each
+# caller or asks for none. So a caller without one presents this one, and a server that also serves
+# such callers accepts it. Its key is public: it proves nothing, names no holder, and cannot sign
+# certificates. It does not expire.
 _ANYBODY_CERTIFICATE = (
     "MIIBjjCCATOgAwIBAgIBATAKBggqhkjOPQQDAjAyMTAwLgYDVQQDDCdhZXJvYmVlOiBhIGNhbGxlciB3aXRob3V0"
     "IGEgY2VydGlmaWNhdGUwIBcNMjAwMTAxMDAwMDAwWhgPOTk5OTEyMzEyMzU5NTlaMDIxMDAuBgNVBAMMJ2Flcm9i"

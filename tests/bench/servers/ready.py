@@ -68,7 +68,7 @@ UNARY = {"QueryRoute": route(), "AckMessage": acknowledged()}
 async def run(_service: str, method: Method, _request: bytes, call: Call) -> Any:
     if method.name in UNARY:
         return UNARY[method.name]
-    await call.write_all(STREAM, more_follows=True)
+    await call.write_all(STREAM)
     return LAST
 
 

@@ -209,10 +209,10 @@ class Listening:
 @pytest.mark.parametrize(
     ("host", "dialled", "peer"),
     [
-        ("127.0.0.1", ["127.0.0.1"], ["ipv4:127.0.0.1"]),
-        ("0.0.0.0", ["127.0.0.1", "::1"], ["ipv4:127.0.0.1", "ipv6:[::1]"]),
-        ("[::]", ["127.0.0.1", "::1"], ["ipv4:127.0.0.1", "ipv6:[::1]"]),
-        ("[::1]", ["::1"], ["ipv6:[::1]"]),
+        ("127.0.0.1", ["127.0.0.1"], ["127.0.0.1"]),
+        ("0.0.0.0", ["127.0.0.1", "::1"], ["127.0.0.1", "[::1]"]),
+        ("[::]", ["127.0.0.1", "::1"], ["127.0.0.1", "[::1]"]),
+        ("[::1]", ["::1"], ["[::1]"]),
     ],
 )
 def test_a_host_is_reached_over_its_families(
@@ -230,7 +230,7 @@ def test_a_host_is_reached_over_its_families(
                 pass
         await until(lambda: len(listening.accepted) == len(dialled))
         listening.close()
-        return sorted(each.peer.rpartition(":")[0] for each in listening.accepted)
+        return sorted(each.address.rpartition(":")[0] for each in listening.accepted)
 
     assert runner.run(connect()) == peer
 
@@ -256,7 +256,7 @@ def test_a_path_that_a_former_process_left_is_replaced(
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
 
-    async def connect() -> list[str]:
+    async def connect() -> AcceptedSocket:
         listening = Listening()
         assert listening.sockets.bind(f"unix:{path}", None) == 0
         listening.sockets.start()
@@ -267,9 +267,10 @@ def test_a_path_that_a_former_process_left_is_replaced(
             await until(lambda: len(listening.accepted) == 1)
         listening.close()
         assert not path.exists()
-        return [listening.accepted[0].host, listening.accepted[0].peer.removesuffix(name)]
+        return listening.accepted[0]
 
-    assert runner.run(connect()) == ["", "unix:"]
+    accepted = runner.run(connect())
+    assert (accepted.host, accepted.address) == ("", "10.0.0.1:7") and accepted.is_relayed_tls
 
 
 def test_connections_wait_while_no_descriptor_is_free(

@@ -35,7 +35,7 @@ class FakeCall:
     async def write(self, message: Any) -> None:
         await self.written.put(message)
 
-    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
+    async def write_all(self, messages: Iterable[Any]) -> None:
         for message in messages:
             await self.write(message)
 

@@ -99,7 +99,7 @@ class FakeCall:
             message = self._answer.FromString(message)
         self.written.append(message)
 
-    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
+    async def write_all(self, messages: Iterable[Any]) -> None:
         for message in messages:
             await self.write(message)
 

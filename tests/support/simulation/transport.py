@@ -317,8 +317,6 @@ class SimulatedCall:
         with contextlib.suppress(StreamBroken):  # its handler is cancelled
             await self._end.send(("message", serialized(message)))
 
-    async def write_all(
-        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
-    ) -> None:
+    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
         for message in messages:
             await self.write(message)

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_chassis.addresses import is_relayed_tls, join_address, peer_address
+from aerobee_chassis.addresses import is_relayed_tls, join_address, relayed_address
 
 
 @pytest.mark.parametrize(
-    ("peer", "address"),
+    ("path", "address", "tls"),
     [
-        ("ipv4:127.0.0.1:5123", "127.0.0.1:5123"),
-        ("ipv6:%5B::1%5D:5123", "[::1]:5123"),
-        ("unix:/tmp/socket", "unix"),
-        ("unix:", "unix"),
-        ("unix:/tmp/private/192.0.2.1:5123", "192.0.2.1:5123"),
-        ("unix:/tmp/private/[::1]:5123", "[::1]:5123"),
-        ("unix:/tmp/private/tls,192.0.2.1:5123", "192.0.2.1:5123"),
-        ("unix:/tmp/private/tls%2C[::1]:5123", "[::1]:5123"),
+        ("/tmp/socket", "unix", False),
+        ("", "unix", False),
+        ("/tmp/private/192.0.2.1:5123", "192.0.2.1:5123", False),
+        ("/tmp/private/[::1]:5123", "[::1]:5123", False),
+        ("/tmp/private/tls,192.0.2.1:5123", "192.0.2.1:5123", True),
+        ("/tmp/private/tls,[::1]:5123", "[::1]:5123", True),
+        ("/tmp/tls,private/192.0.2.1:5123", "192.0.2.1:5123", False),
     ],
 )
-def test_peer_is_given_as_host_and_port(peer: str, address: str) -> None:
-    assert peer_address(peer) == address
-
-
-@pytest.mark.parametrize(
-    ("peer", "tls"),
-    [
-        ("unix:/tmp/private/tls,192.0.2.1:5123", True),
-        ("unix:/tmp/private/tls%2C[::1]:5123", True),
-        ("unix:/tmp/tls,private/192.0.2.1:5123", False),
-        ("unix:/tmp/private/192.0.2.1:5123", False),
-        ("ipv4:127.0.0.1:5123", False),
-    ],
-)
-def test_relay_marks_clients_that_use_tls(peer: str, tls: bool) -> None:
-    assert is_relayed_tls(peer) is tls
+def test_a_relays_socket_names_its_client_and_whether_that_uses_tls(
+    path: str, address: str, tls: bool
+) -> None:
+    assert (relayed_address(path), is_relayed_tls(path)) == (address, tls)
 
 
 @pytest.mark.parametrize(

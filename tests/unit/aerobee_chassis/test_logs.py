@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
-import structlog
 
 from aerobee_chassis.logs import (
     REDACTED_KEYS,
-    ForwardToStructlog,
     LogFormat,
     configure,
     escape,
@@ -46,14 +42,3 @@ def test_the_format_depends_on_the_terminal(
 def test_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError):
         configure("test", "loud")
-
-
-def test_callers_cannot_fill_the_log_with_names_that_are_not_text() -> None:
-    """gRPC logs each with a traceback."""
-    handler = ForwardToStructlog()
-    unreadable = ("Invalid encoding on %s", (b"\xff",))
-    with structlog.testing.capture_logs() as logs:
-        for message, arguments in (unreadable, ("another error", ())):
-            record = logging.LogRecord("grpc", logging.ERROR, "", 0, message, arguments, None)
-            handler.emit(record)
-    assert [line["event"] for line in logs] == ["another error"]

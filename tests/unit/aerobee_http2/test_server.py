@@ -540,6 +540,19 @@ async def test_violations_end_the_connection(sent: bytes, code: int) -> None:
     assert len(client.calls) <= 1
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"\xc3\xa9", b"a b", b"Upper"])
+async def test_a_name_of_metadata_that_is_not_text_ends_its_call_alone(
+    name: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No line of the log has it: a caller could fill the log."""
+    client = FakeClient()
+    client.send(begun(1, BLOCK + bytes((0, len(name))) + name + b"\x01a"))
+    (reset,) = (each for each in client.taken() if each.kind == frames.RST_STREAM)
+    assert int.from_bytes(reset.payload) == frames.PROTOCOL_ERROR
+    client.ask(3)
+    assert len(client.calls) == 1 and not client.end() and not caplog.records
+
+
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", frames.PREFACE + bytes(9)])
 async def test_another_protocol_is_closed(sent: bytes) -> None:
     client = FakeClient(opens=False)

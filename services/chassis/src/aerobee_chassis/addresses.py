@@ -1,12 +1,10 @@
-"""Convert gRPC's form of addresses to "host:port", and find the address of this machine."""
+"""Read and write addresses as "host:port", and find the address of this machine."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-import urllib.parse
 from collections.abc import Sequence
-from functools import lru_cache
 
 LOOPBACK = "127.0.0.1"
 # A relay begins the name of its socket with this if its client uses TLS.
@@ -14,24 +12,18 @@ TLS_MARK = "tls,"
 _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 
 
-@lru_cache(maxsize=1_024)  # each call has one, and a connection makes many calls
-def peer_address(peer: str) -> str:
-    """Return the "host:port" of a gRPC peer: "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
+def relayed_address(path: str) -> str:
+    """Return the "host:port" of a client from the path of the socket that a relay bound for it.
 
-    For a Unix domain socket, return the file's name if the name is an address, because a relay
-    binds such a name. Otherwise return "unix".
+    Return "unix" for another socket.
     """
-    kind, _, address = urllib.parse.unquote(peer).partition(":")
-    if kind in ("ipv4", "ipv6"):
-        return address
-    name = address.rpartition("/")[2].removeprefix(TLS_MARK)
+    name = path.rpartition("/")[2].removeprefix(TLS_MARK)
     return name if ":" in name else "unix"
 
 
-@lru_cache(maxsize=1_024)
-def is_relayed_tls(peer: str) -> bool:
-    """Return whether a gRPC peer is a relay whose client uses TLS."""
-    return urllib.parse.unquote(peer).rpartition("/")[2].startswith(TLS_MARK)
+def is_relayed_tls(path: str) -> bool:
+    """Return whether a relay, whose client uses TLS, bound a socket to this path."""
+    return path.rpartition("/")[2].startswith(TLS_MARK)
 
 
 def join_address(host: str, port: int) -> str:

@@ -52,13 +52,3 @@ def real_time() -> Iterator[None]:
         yield
     finally:
         IN_REAL_TIME.reset(token)
-
-
-def deadline_in(seconds: float) -> float:
-    """Return a deadline for gRPC: a wall-clock time in seconds since the Unix epoch."""
-    return time.time() + seconds
-
-
-def seconds_until(deadline: float) -> float:
-    """Return the seconds until a deadline from `deadline_in`, negative if it has passed."""
-    return deadline - time.time()

@@ -65,7 +65,7 @@ _RECEIVER = re.compile(r"(?:https?://)?(?:[^\s:/\[\]]+|\[[0-9a-f:.]+\]):(\d{1,5}
 
 
 def _receiver(value: str) -> str:
-    """Check the address of an OTLP receiver. gRPC would call another port if it has none."""
+    """Check the address of an OTLP receiver: it needs a port."""
     found = _RECEIVER.fullmatch(value.strip())
     if value and not (found and 0 < int(found[1]) <= 65_535):
         raise ValueError("use http://HOST:PORT, or https://HOST:PORT for TLS")

@@ -28,8 +28,6 @@ LEVELS = ("debug", "info", "warning", "error")
 LogFormat = Literal["auto", "json", "console"]
 # The width of an event's name for people. structlog pads it to 30, half of a line.
 EVENT_WIDTH = 20
-# gRPC logs a traceback for each name of metadata that is not UTF-8: a caller could fill the log.
-UNREADABLE_NAME = "Invalid encoding on"
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -133,8 +131,6 @@ def _rendering(*, for_people: bool) -> Sequence[Processor]:
 
 class ForwardToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith(UNREADABLE_NAME):
-            return
         logger = structlog.get_logger()
         logger.log(
             record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info

@@ -80,9 +80,7 @@ class Handlers:
             if request.value == "wait":
                 await self.going_on.wait()
             if request.value.startswith("and "):
-                await call.write_all(
-                    [StringValue(value=letter) for letter in request.value], more_follows=True
-                )
+                await call.write_all([StringValue(value=letter) for letter in request.value])
                 if request.value == "and refused":
                     raise Refused("not that")
                 if request.value == "and at once":

@@ -1,4 +1,4 @@
-"""Calls with streams both ways from one service to another, over each transport."""
+"""Calls with streams both ways from one service to another."""
 
 from __future__ import annotations
 

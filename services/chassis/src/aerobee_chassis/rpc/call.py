@@ -58,14 +58,10 @@ class Call(Protocol):
         If two tasks write at the same time, one of them waits.
         """
 
-    async def write_all(
-        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
-    ) -> None:
-        """Send several messages in order, and return when the last message was passed to gRPC.
+    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
+        """Send several messages in order, and return when the last message is on its way.
 
-        This is cheaper than sending them one by one. Set `more_follows` if the handler writes again
-        at once, or ends. Then gRPC may delay these messages to send them together with the next
-        ones.
+        This is cheaper than sending them one by one.
         """
 
 

@@ -17,7 +17,7 @@ from aerobee_wire.access.throttle import Throttle
 
 FAILURES, WINDOW_S = 10, 60.0  # of one address, before further failures are delayed
 DELAY_S = 1.0
-# Delayed calls at once. Each takes some 12 kB of gRPC; further ones are answered without a delay.
+# Delayed calls at once, which take memory. Further ones are answered without a delay.
 MOST_DELAYED = 1_000
 
 

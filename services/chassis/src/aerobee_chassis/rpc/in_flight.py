@@ -33,7 +33,7 @@ DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_STALL_S = 30.0
 # A body of 4 MiB, which is the default of maxMessageSize, with its properties.
 RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
-# gRPC receives this much of each request before the server reads it (the window of a stream).
+# A caller may send this much of each request before the server reads it: the window of a stream.
 LOOKAHEAD_BYTES = 512 * 1024
 MAX_WAITING = 100_000  # calls of methods that have only small requests; as many of unknown ones
 # Each request that arrives takes 1/16 off the largest size of its method, and has this weight in
@@ -92,7 +92,7 @@ class Reader(Protocol):
 class _Sizes:
     """The sizes of the requests of a method. Later requests outweigh earlier ones.
 
-    `average` is that of the bytes that gRPC holds of a request before it is read.
+    `average` is that of the bytes that are held of a request before it is read.
     """
 
     __slots__ = ("average", "is_large", "largest")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property
 
-from aerobee_chassis.addresses import is_relayed_tls, peer_address
 from aerobee_chassis.rpc.http2.sockets import AcceptedSocket
 
 
@@ -18,8 +17,8 @@ class SocketPeer:
     """
 
     def __init__(self, accepted: AcceptedSocket) -> None:
-        self.address = peer_address(accepted.peer)
-        self.is_encrypted = accepted.tls is not None or is_relayed_tls(accepted.peer)
+        self.address = accepted.address
+        self.is_encrypted = accepted.tls is not None or accepted.is_relayed_tls
         self._transport: asyncio.BaseTransport | None = None
 
     def connected(self, transport: asyncio.BaseTransport) -> None:

@@ -146,9 +146,7 @@ class Http2Call(ServerStream):
     async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
 
-    async def write_all(
-        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
-    ) -> None:
+    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
         if not self._method.server_streams:
             raise TypeError("this RPC has one response: return it")
         if self._delay_s:

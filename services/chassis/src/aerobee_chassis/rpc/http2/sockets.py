@@ -12,7 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aerobee_chassis.addresses import split_address
+from aerobee_chassis.addresses import (
+    is_relayed_tls,
+    join_address,
+    relayed_address,
+    split_address,
+)
 from aerobee_chassis.rpc.connections import AcceptedConnections
 
 BACKLOG = 1_024  # connections that the kernel completes before they are accepted
@@ -31,13 +36,15 @@ class AcceptedSocket:
     Attributes:
         socket: The socket, which does not block.
         host: The address of the other end; "" for a local socket.
-        peer: The other end in gRPC's form (`aerobee_chassis.addresses`).
+        address: "host:port" of the other end, or of the client of a relay; otherwise "unix".
+        is_relayed_tls: Whether the other end is a relay whose client uses TLS.
         tls: Returns the context for its handshake; None for plaintext.
     """
 
     socket: socket.socket
     host: str
-    peer: str
+    address: str
+    is_relayed_tls: bool
     tls: Contexts | None
 
 
@@ -111,14 +118,14 @@ class ListeningSockets:
                     raise
                 self._pause(listening, tls)
                 return
-            host, peer = _names(accepted.family, address)
+            host, end, relayed = _other_end(address)
             if not self._counts.admit(host):
                 accepted.close()
                 continue
             accepted.setblocking(False)
             if host:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._accept(AcceptedSocket(accepted, host, peer, tls))
+            self._accept(AcceptedSocket(accepted, host, end, relayed, tls))
 
     def _pause(self, listening: socket.socket, tls: Contexts | None) -> None:
         """Accept nothing for some time: no descriptor is free."""
@@ -135,17 +142,11 @@ class ListeningSockets:
 def _addresses(host: str) -> Iterator[tuple[int, str]]:
     """Yield the addresses of a host. Raises OSError.
 
-    A wildcard is one socket for both families if the system has IPv6, as with gRPC.
+    A wildcard is one socket for both families if the system has IPv6.
     """
     if host in ("", "0.0.0.0", "::"):
-        yield (
-            (socket.AF_INET6, "::")
-            if socket.has_dualstack_ipv6()
-            else (
-                socket.AF_INET,
-                "0.0.0.0",
-            )
-        )
+        is_dual = socket.has_dualstack_ipv6()
+        yield (socket.AF_INET6, "::") if is_dual else (socket.AF_INET, "0.0.0.0")
         return
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     yield from dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
@@ -185,12 +186,11 @@ def _listening(bound: socket.socket) -> socket.socket:
     return bound
 
 
-def _names(family: int, address: object) -> tuple[str, str]:
-    """Return the host of a peer, and the peer in gRPC's form."""
+def _other_end(address: object) -> tuple[str, str, bool]:
+    """Return `host`, `address` and `is_relayed_tls` of an `AcceptedSocket`."""
     if isinstance(address, tuple):
         host = str(address[0]).removeprefix("::ffff:")
-        if ":" in host:
-            return host, f"ipv6:[{host}]:{address[1]}"
-        return host, f"ipv4:{host}:{address[1]}"
+        return host, join_address(host, address[1]), False
     name = address if isinstance(address, bytes) else str(address).encode()
-    return "", f"{UNIX}{os.fsdecode(name.lstrip(bytes(1)))}"
+    path = os.fsdecode(name.lstrip(bytes(1)))
+    return "", relayed_address(path), is_relayed_tls(path)

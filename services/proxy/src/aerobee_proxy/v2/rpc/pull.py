@@ -109,7 +109,7 @@ async def pull_message(
         responses.append(response.SerializeToString())
     responses.append(PullMessageResponse(next_offset=answer.next_begin_offset).SerializeToString())
     in_flight.check_room(sum(map(len, responses)))
-    await caller.call.write_all(responses, more_follows=True)
+    await caller.call.write_all(responses)
     caller.received(len(records), len(answer.records))
 
 

@@ -175,7 +175,7 @@ async def _deliver(
         receiver.renew(leases, caller.client_id, caller.session.user)
     written = False
     try:
-        await caller.call.write_all(responses, more_follows=True)
+        await caller.call.write_all(responses)
         written = True
     finally:
         if not written:  # redeliver all, because it is unknown which messages arrived

@@ -1,4 +1,4 @@
-"""etcd that takes TLS alone, and asks brokers for a certificate; on each transport."""
+"""etcd that takes TLS alone, and asks brokers for a certificate."""
 
 from __future__ import annotations
 
