@@ -247,14 +247,16 @@ class _Messages(message_pb2_grpc.MessageServiceServicer):
         most = min(request.max_messages or 32, self._broker.most_messages)
         most_bytes = request.max_bytes or 262_144
         taken: list[bytes] = []
+        size = 0
         while offset < queue.max_offset and len(taken) < most:
             encoded = queue.records[offset]
-            if taken and sum(map(len, taken)) + len(encoded) > most_bytes:
+            if taken and size + len(encoded) > most_bytes:
                 break
             if offset in queue.corrupt:
                 response.corrupted_count += 1
             else:
                 taken.append(encoded)
+                size += len(encoded)
             offset += 1
         response.status = message_pb2.FOUND if taken else message_pb2.NO_NEW_MESSAGE
         response.records = b"".join(taken)
