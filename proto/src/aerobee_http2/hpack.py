@@ -162,7 +162,10 @@ class Decoder:
         try:
             while at < end:
                 first = block[at]
-                if first & 0x80:
+                if 0x80 < first < 0xFF:  # an index of one byte, as of nearly every field
+                    field = self._entry(first & 0x7F)
+                    at += 1
+                elif first & 0x80:
                     index, at = _read_integer(block, at, 7)
                     field = self._entry(index)
                 elif first & 0xE0 == 0x20:
@@ -176,7 +179,10 @@ class Decoder:
                     continue
                 else:
                     is_new = first & 0x40
-                    index, at = _read_integer(block, at, 6 if is_new else 4)
+                    if first in (0x00, 0x40):
+                        index, at = 0, at + 1
+                    else:
+                        index, at = _read_integer(block, at, 6 if is_new else 4)
                     if index:
                         name = self._entry(index)[0]
                     else:
@@ -253,7 +259,11 @@ def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
 
 def _read_string(block: bytes, at: int) -> tuple[str, int]:
     is_huffman = block[at] & 0x80
-    size, at = _read_integer(block, at, 7)
+    size = block[at]
+    if size < 0x7F:
+        at += 1
+    else:
+        size, at = _read_integer(block, at, 7)
     raw = block[at : at + size]
     if len(raw) < size:
         raise MalformedBlock("a header block is incomplete")

@@ -22,7 +22,7 @@ _SECONDS: Mapping[str, float] = {
 }  # fmt: skip
 # Fields that belong to the protocol, and not to the metadata of the caller.
 _PROTOCOL = frozenset(
-    {"te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"}
+    {"te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "connection"}
 )
 # Characters of a message that need no percent-encoding: printable ASCII but %.
 _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != 0x25).decode()
@@ -50,30 +50,41 @@ class RequestHead:
 
     def __init__(self, fields: Fields) -> None:
         """Read the fields. Raises MalformedHead."""
-        metadata = {}
+        protocol: dict[str, str] = {}
+        metadata: dict[str, str] = {}
         for name, value in fields:
-            if _FORBIDDEN.search(value) is not None or not (
-                name[:1] == ":" or _NAME.fullmatch(name)
-            ):
+            # Nearly every value is printable, which takes less time to find out.
+            if not value.isprintable() and _FORBIDDEN.search(value) is not None:
                 raise MalformedHead(f"the field {name!r} is invalid")
-            metadata[name] = value
-        path = metadata.get(":path", "")
-        if not path or not metadata.get(":method") or "connection" in metadata:
+            is_short = len(name) <= _CACHED_CHARACTERS
+            if _is_known_metadata(name) if is_short else _is_metadata(name):
+                metadata[name] = value
+            else:
+                protocol[name] = value
+        path = protocol.get(":path", "")
+        if not path or not protocol.get(":method") or "connection" in protocol:
             raise MalformedHead("a field that a request needs is missing, or one is not allowed")
         self.path = path
-        self.encoding = metadata.get("grpc-encoding", "identity")
-        self.timeout_s = _timeout(metadata.get("grpc-timeout", ""))
-        kind = metadata.get("content-type", "application/grpc")
+        self.encoding = protocol.get("grpc-encoding", "identity")
+        self.timeout_s = _timeout(protocol.get("grpc-timeout", ""))
+        kind = protocol.get("content-type", "application/grpc")
         self.http_status = ""
-        if metadata[":method"] != "POST":
+        if protocol[":method"] != "POST":
             self.http_status = "405"
         elif not kind.startswith("application/grpc") or kind[16:17] not in ("", "+", ";"):
             self.http_status = "415"
-        self.metadata: Mapping[str, str] = {
-            name: value
-            for name, value in metadata.items()
-            if name not in _PROTOCOL and name[0] != ":" and not name.endswith("-bin")
-        }
+        self.metadata: Mapping[str, str] = metadata
+
+
+def _is_metadata(name: str) -> bool:
+    """Return whether a field is text metadata of the caller. Raises MalformedHead."""
+    if not (name[:1] == ":" or _NAME.fullmatch(name)):
+        raise MalformedHead(f"the field {name!r} is invalid")
+    return name not in _PROTOCOL and name[0] != ":" and not name.endswith("-bin")
+
+
+_CACHED_CHARACTERS = 64  # of a name
+_is_known_metadata = lru_cache(maxsize=512)(_is_metadata)  # clients use few names
 
 
 def trailers(status: str, message: str = "", more: Iterable[tuple[str, str]] = ()) -> bytes:

@@ -40,6 +40,8 @@ MAX_CHANGES, CHANGES_A_S = 100, 10.0
 CLOSE_S = 5.0  # for a peer to read what was written before its connection was closed
 # Heads that are remembered, and the largest block of one: calls of a client have the same headers.
 _HEADS, _HEAD_BYTES = 64, 512
+# Metadata that differs in each call: signatures, and the request ids of RocketMQ's SDKs.
+_VARYING = frozenset({"authorization", "x-mq-request-id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +522,8 @@ class ServerConnection(FrameReader):
         elif (head := heads.get(block)) is not None:
             return head
         head = RequestHead(decoder.decode(block))
-        if len(block) <= _HEAD_BYTES and version == decoder.version:
+        is_small = len(block) <= _HEAD_BYTES and version == decoder.version
+        if is_small and _VARYING.isdisjoint(head.metadata):
             if len(heads) >= _HEADS:
                 heads.clear()
             heads[block] = head
