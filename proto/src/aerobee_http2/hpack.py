@@ -162,11 +162,10 @@ class Decoder:
         try:
             while at < end:
                 first = block[at]
-                if 0x80 < first < 0xFF:  # an index of one byte, as of nearly every field
-                    field = self._entry(first & 0x7F)
-                    at += 1
-                elif first & 0x80:
-                    index, at = _read_integer(block, at, 7)
+                if first & 0x80:
+                    # Nearly every field is one byte.
+                    is_byte = first < 0xFF
+                    index, at = (first & 127, at + 1) if is_byte else _read_integer(block, at, 7)
                     field = self._entry(index)
                 elif first & 0xE0 == 0x20:
                     resized += 1
@@ -179,14 +178,11 @@ class Decoder:
                     continue
                 else:
                     is_new = first & 0x40
-                    if first in (0x00, 0x40):
-                        index, at = 0, at + 1
-                    else:
+                    if first & (0x3F if is_new else 0x0F):
                         index, at = _read_integer(block, at, 6 if is_new else 4)
-                    if index:
                         name = self._entry(index)[0]
                     else:
-                        name, at = _read_string(block, at)
+                        name, at = _read_string(block, at + 1)
                     value, at = _read_string(block, at)
                     field = name, value
                     if is_new:
