@@ -40,8 +40,6 @@ MAX_CHANGES, CHANGES_A_S = 100, 10.0
 CLOSE_S = 5.0  # for a peer to read what was written before its connection was closed
 # Heads that are remembered, and the largest block of one: calls of a client have the same headers.
 _HEADS, _HEAD_BYTES = 64, 512
-# Metadata that differs in each call: signatures, and the request ids of RocketMQ's SDKs.
-_VARYING = frozenset({"authorization", "x-mq-request-id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +130,7 @@ class ServerConnection(FrameReader):
         self._decoder = Decoder(HEADER_TABLE_BYTES, limits.header_list_bytes)
         self._heads: dict[bytes, RequestHead] = {}  # by their blocks, of this version of the table
         self._heads_version = 0
+        self._seen: set[int] = set()  # hashes of blocks that came once
         self._resets = _Bucket(MAX_RESETS, RESETS_A_S, "too many calls were reset")
         self._changes = _Bucket(MAX_CHANGES, CHANGES_A_S, "the windows change too often")
         # what the peer has set
@@ -522,12 +521,21 @@ class ServerConnection(FrameReader):
         elif (head := heads.get(block)) is not None:
             return head
         head = RequestHead(decoder.decode(block))
-        is_small = len(block) <= _HEAD_BYTES and version == decoder.version
-        if is_small and _VARYING.isdisjoint(head.metadata):
-            if len(heads) >= _HEADS:
-                heads.clear()
-            heads[block] = head
+        if len(block) <= _HEAD_BYTES and version == decoder.version:
+            self._remember(block, head)
         return head
+
+    def _remember(self, block: bytes, head: RequestHead) -> None:
+        """Keep the head of a block that came for the second time: many calls have their own."""
+        key = hash(block)
+        if key in self._seen:
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
+            self._heads[block] = head
+        elif len(self._seen) < _HEADS:
+            self._seen.add(key)
+        else:
+            self._seen = {key}
 
     def _receive_control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if (receive := _CONTROL.get(kind)) is not None:

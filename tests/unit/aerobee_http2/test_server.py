@@ -67,6 +67,17 @@ async def test_a_unary_call_is_answered_by_one_write() -> None:
     ]
 
 
+async def test_headers_that_repeat_are_read_twice_at_most_and_others_do_not_displace_them() -> None:
+    client = FakeClient()
+    client.ask(1, b"")
+    repeated = [client.ask(stream, b"").head for stream in (3, 5)]
+    assert repeated[0] is repeated[1]
+    for number in range(1_000):
+        client.send(begun(7 + 2 * number, block_with(("call", str(number)))))
+    assert client.ask(2_007, b"").head is repeated[0]
+    assert client.calls[-2].head.metadata["call"] == "999"
+
+
 async def test_a_request_may_arrive_in_any_pieces() -> None:
     whole = frames.PREFACE + frames.settings() + begun() + data(1, message(b"abc"), END_STREAM)
     whole += begun(3) + data(3, message(bytes(300)), END_STREAM)

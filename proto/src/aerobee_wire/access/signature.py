@@ -11,8 +11,12 @@
   already detects each change on the way, and hashing takes a tenth of the time of a batch.
 - SIGNATURE is the HMAC-SHA256 of the path of the RPC and all of these fields, in hex.
 
-A signature counts once, on one path, for one request, and within VALID_MS. A server keeps one
-window of counters for each session, as IPsec does (RFC 4303, 3.4.3), and not each signature. When
+A signature counts once, on one path, for one request, and within VALID_MS. Only a signature with
+"-" counts for each large request on its path within that time. TLS protects these requests from
+repetition, too, and equal headers take less time to send and to check.
+
+A server keeps one window of counters for each session, as IPsec does (RFC 4303, 3.4.3), and not
+each signature. When
 all signatures of a session are too old, only its highest counter remains: the clock may be set
 back, and make them valid again.
 """
@@ -40,6 +44,9 @@ VALID_MS = 30_000  # how far the clocks of client and server may differ
 
 ALWAYS_COVERED = 16_384  # bytes of a request; their SHA-256 takes 8 to 20 µs
 UNCOVERED = "-"
+# How long a client sends one signature with its large requests. It is less than VALID_MS, because a
+# call may wait, and the clocks may differ.
+REPEATED_MS = 10_000
 
 MAX_HEADER = 2_048  # characters; a name of 128 characters may take 1,536 of them
 WINDOW = 4_096  # calls of one session that may overtake each other
@@ -92,6 +99,7 @@ class Signer:
         self._prefix = f"{quote(name)}/{os.urandom(8).hex()}"
         self._counter = itertools.count(1)
         self._known = secret()
+        self._repeated: dict[str, tuple[str, int, bytes]] = {}  # header, time and key, by path
 
     def key_changed(self) -> bool:
         """Return whether the secret key is another one than at the last call, or at the start."""
@@ -100,10 +108,21 @@ class Signer:
 
     def sign(self, path: str, request: bytes = b"") -> str:
         """Return the header of one call. `path` is "/package.Service/Method"."""
-        uncovered = self._over_tls and len(request) > ALWAYS_COVERED
-        digest = UNCOVERED if uncovered else sha256(request).hexdigest()
-        fields = f"{self._prefix} {next(self._counter)} {self._now_ms()} {digest}"
-        return f"{SCHEME} {fields} {_signature(self._secret(), path, fields)}"
+        now_ms, secret = self._now_ms(), self._secret()
+        if not (self._over_tls and len(request) > ALWAYS_COVERED):
+            return self._signed(path, sha256(request).hexdigest(), now_ms, secret)
+        repeated = self._repeated.get(path)
+        if repeated is not None:
+            header, signed_ms, key = repeated
+            if 0 <= now_ms - signed_ms < REPEATED_MS and key == secret:
+                return header
+        header = self._signed(path, UNCOVERED, now_ms, secret)
+        self._repeated[path] = header, now_ms, secret
+        return header
+
+    def _signed(self, path: str, digest: str, now_ms: int, secret: bytes) -> str:
+        fields = f"{self._prefix} {next(self._counter)} {now_ms} {digest}"
+        return f"{SCHEME} {fields} {_signature(secret, path, fields)}"
 
 
 def claimed_user(header: str) -> str:
@@ -190,10 +209,13 @@ class Signatures:
         session = self._sessions.get(credential)
         name = unquote(credential.partition("/")[0]) if session is None else session.name
         user = self._user_of(name)
-        signed, given_bytes = header[len(SCHEME) + 1 : -len(given) - 1], given.encode()
+        repeated = None if session is None else session.repeated.get(path)
+        if repeated is not None and repeated.header == header and repeated.signed.user is user:
+            return repeated.signed
+        fields, given_bytes = header[len(SCHEME) + 1 : -len(given) - 1], given.encode()
         secret = None
         for each in (user or _NOBODY).secrets:
-            if hmac.compare_digest(_signature(each, path, signed).encode(), given_bytes):
+            if hmac.compare_digest(_signature(each, path, fields).encode(), given_bytes):
                 secret = each
         if secret is None or user is None or not user.enabled:
             raise WrongCredentials(name)
@@ -201,10 +223,13 @@ class Signatures:
         if session is None:
             self._purge(monotonic_ms)
             session = self._opened(credential, name, counter, time_ms, now_ms)
-        elif not session.take(counter):
+        elif digest != UNCOVERED and not session.take(counter):
             raise _used()
         session.extend(time_ms, monotonic_ms + VALID_MS - late_ms)
-        return Signed(user, secret, digest)
+        signed = Signed(user, secret, digest)
+        if signed.needs_tls:
+            session.repeated[path] = _Repeated(header, signed)
+        return signed
 
     def renewed(self, signed: Signed) -> Signed:
         """Return the signature of a running call, with its user as it is now.
@@ -267,20 +292,28 @@ class Signatures:
             self._forgotten_ms = max(self._forgotten_ms, newest_ms)
 
 
+class _Repeated(NamedTuple):
+    """The last signature without a digest on a path, with its header."""
+
+    header: str
+    signed: Signed
+
+
 class _Session:
     """The signatures of one session that were used. Bit n is the counter `highest - n`.
 
     `newest_ms` is the greatest time of a signature, and `end_ms` is the monotonic time after which
-    all of them are too old.
+    all of them are too old. `repeated` has the last one without a digest, by path.
     """
 
-    __slots__ = ("_seen", "end_ms", "highest", "name", "newest_ms")
+    __slots__ = ("_seen", "end_ms", "highest", "name", "newest_ms", "repeated")
 
     def __init__(self, name: str, highest: int, seen: int = 1) -> None:
         self.name = name
         self.newest_ms = 0
         self.end_ms = 0
         self.highest = highest
+        self.repeated: dict[str, _Repeated] = {}
         self._seen = seen
 
     def take(self, counter: int) -> bool:

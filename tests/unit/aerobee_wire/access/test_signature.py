@@ -12,6 +12,7 @@ import pytest
 from aerobee_wire.access import signature
 from aerobee_wire.access.signature import (
     ALWAYS_COVERED,
+    REPEATED_MS,
     SCHEME,
     UNCOVERED,
     VALID_MS,
@@ -26,6 +27,7 @@ from aerobee_wire.status import Code
 from support.codes import raises_code
 
 PATH, REQUEST = "/aerobee.broker.v1.MessageService/Send", b"a request"
+LARGE = bytes(ALWAYS_COVERED + 1)
 BILLING = User("billing", (b"new", b"former"))
 
 
@@ -134,6 +136,49 @@ def test_a_signature_counts_once() -> None:
     service.check(header)
     with pytest.raises(NotAuthenticated, match="used before"):
         service.check(header)
+
+
+def test_a_signature_of_large_requests_over_tls_counts_again() -> None:
+    service = Service()
+    signer = service.signer(over_tls=True)
+    header = signer.sign(PATH, LARGE)
+    assert signer.sign(PATH, LARGE + b"x") == header
+    assert service.check(header) is service.check(header) is not None
+    others = {signer.sign(f"{PATH}Other", LARGE), signer.sign(PATH), signer.sign(PATH)}
+    assert len(others | {header}) == 4
+    service.now_ms += REPEATED_MS
+    later = signer.sign(PATH, LARGE)
+    assert later != header
+    assert service.check(later) is not None
+    assert service.check(header) is not None, "a call may be overtaken"
+    service.now_ms += VALID_MS - REPEATED_MS + 1
+    with pytest.raises(NotAuthenticated, match="s ago"):
+        service.check(header)
+
+
+def test_a_signature_that_counts_again_does_not_outlive_its_user_or_secret() -> None:
+    service = Service()
+    header = service.signer(over_tls=True).sign(PATH, LARGE)
+    service.check(header)
+    service.users["billing"] = replace(BILLING, super=True)
+    signed = service.check(header)
+    assert signed is not None and signed.user.super
+    service.users["billing"] = replace(BILLING, secrets=(b"another",))
+    with pytest.raises(NotAuthenticated, match="secret key is wrong"):
+        service.check(header)
+    service.users["billing"] = replace(BILLING, enabled=False)
+    with pytest.raises(NotAuthenticated, match="disabled"):
+        service.check(header)
+
+
+def test_a_new_secret_or_a_clock_that_goes_back_ends_a_repeated_signature() -> None:
+    now_ms, secret = 1_000_000, b"new"
+    signer = Signer("billing", lambda: secret, lambda: now_ms, over_tls=True)
+    first = signer.sign(PATH, LARGE)
+    secret = b"newer"
+    second = signer.sign(PATH, LARGE)
+    now_ms -= 1
+    assert len({first, second, signer.sign(PATH, LARGE)}) == 3
 
 
 def test_a_signature_counts_on_one_path() -> None:
