@@ -54,7 +54,7 @@ def generate(out: Path) -> None:
 def compile_into(out: Path, protos: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     well_known = str(resources.files("grpc_tools") / "_proto")
-    kinds = [f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python")]
+    kinds = [f"--{kind}_out={out}" for kind in ("python", "pyi")]
     if protoc.main(["protoc", f"-I{HERE}", f"-I{well_known}", *kinds, *protos]) != 0:
         raise SystemExit("protoc failed: see the message above")
 
