@@ -54,7 +54,8 @@ from support.permissions.page import (
 from support.processes import certificates
 
 SERVICES = sorted(
-    {path[1:].rpartition("/")[0] for path in TABLE} - {HEALTH.full_name, REFLECTION.full_name}
+    {path[1:].rpartition("/")[0] for path in TABLE}
+    - {each.full_name for each in (HEALTH, *REFLECTION)}
 )
 FILE = "process"
 
