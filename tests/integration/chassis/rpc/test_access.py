@@ -47,6 +47,7 @@ from support.permissions.page import (
     Caller,
     Grant,
     may_call,
+    method_of,
     read,
     request_for,
     user_may,
@@ -160,8 +161,7 @@ async def channel(root: Path, address: str, caller: Caller) -> AsyncIterator[grp
 
 async def refusal(opened: Any, path: str, **fields: str) -> str:
     """The RPC that the caller may not call, or "" if the handler was called."""
-    service, _, name = path[1:].partition("/")
-    method = Default().FindServiceByName(service).methods_by_name[name]
+    method = method_of(path)
     request = message_factory.GetMessageClass(method.input_type)(**fields)
     call: Any
     if method.client_streaming:
