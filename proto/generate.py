@@ -6,9 +6,9 @@ when the committed code differs.
     python proto/generate.py            # rewrite proto/gen
     python proto/generate.py --check    # compare only
 
-Contracts that others own (RocketMQ's, etcd's, protobuf's well-known types) become the package
-`aerobee_foreign`, in a descriptor pool of its own: other packages of the same process register the
-same names in protobuf's default pool.
+Contracts that others own (RocketMQ's, etcd's, gRPC's, protobuf's well-known types) become the
+package `aerobee_foreign`, in a descriptor pool of its own: other packages of the same process
+register the same names in protobuf's default pool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from grpc_tools import protoc
 
 HERE = Path(__file__).parent
 FOREIGN = "aerobee_foreign"
-FOREIGN_ROOTS = ("apache", "etcd")
+FOREIGN_ROOTS = ("apache", "etcd", "grpc")
 WELL_KNOWN = ("google/protobuf/duration.proto", "google/protobuf/timestamp.proto")
 
 
@@ -54,7 +54,7 @@ def generate(out: Path) -> None:
 def compile_into(out: Path, protos: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     well_known = str(resources.files("grpc_tools") / "_proto")
-    kinds = [f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python")]
+    kinds = [f"--{kind}_out={out}" for kind in ("python", "pyi")]
     if protoc.main(["protoc", f"-I{HERE}", f"-I{well_known}", *kinds, *protos]) != 0:
         raise SystemExit("protoc failed: see the message above")
 

@@ -21,11 +21,10 @@ from typing import Any
 
 import grpc
 from aerobee.access.v1 import access_pb2
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_cli.authority import Authority, settings_of
 from aerobee_client import AdminClient, Tls
@@ -44,6 +43,7 @@ from support.clock.polling import until
 from support.processes.command import children
 from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy.client import signed
+from support.stubs import Stub
 
 ROUNDS = 20
 ROUND_S = 0.4
@@ -161,7 +161,7 @@ def ingest(channel: grpc.aio.Channel, signer: Signer | None = None) -> Operation
 
 async def sending(channel: grpc.aio.Channel, address: str, *, is_signed: bool) -> Operation:
     """Send messages to a proxy, as a user or not."""
-    stub = service_pb2_grpc.MessagingServiceStub(channel)
+    stub = Stub(s, channel)
     metadata = signed(USER, SECRET) if is_signed else METADATA
     host, _, port = address.rpartition(":")
     endpoints = d.Endpoints(
@@ -189,7 +189,7 @@ async def create_topic(channel: grpc.aio.Channel) -> None:
     topic = namesrv_pb2.TopicConfig(
         topic=TOPIC, read_queue_count=QUEUES, write_queue_count=QUEUES, permission=6
     )
-    await admin_pb2_grpc.AdminServiceStub(channel).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
+    await Stub(admin_pb2, channel).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
 
 
 async def at_brokers(site: Site) -> list[Result]:
@@ -216,10 +216,7 @@ async def at_brokers(site: Site) -> list[Result]:
                 f"{how}: {POLICIES} policies, quota and audit, signed; both with TLS",
             ),
         ]
-        ours, base = (
-            pull(message_pb2_grpc.MessageServiceStub(channel), 50 * BATCH)
-            for channel in (tls, plain)
-        )
+        ours, base = (pull(Stub(message_pb2, channel), 50 * BATCH) for channel in (tls, plain))
         note = f"{how}, every record decoded: TLS"
         return [*results, await compared("closed_pull_tls", ours, base, IN_FLIGHT, note)]
 
@@ -304,7 +301,7 @@ async def visible(site: Site) -> Result:
         grpc.aio.insecure_channel(site.checked.address, options=OPTIONS) as to_proxy,
         grpc.aio.insecure_channel(site.broker.address, options=OPTIONS) as to_broker,
     ):
-        stub = service_pb2_grpc.MessagingServiceStub(to_proxy)
+        stub = Stub(s, to_proxy)
         get = to_broker.unary_unary(
             "/aerobee.access.v1.BrokerAccessService/GetUser",
             access_pb2.GetUserRequest.SerializeToString,

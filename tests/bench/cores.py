@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from bench.measure import Operation, Result, rate
@@ -30,6 +30,7 @@ from bench.quota import Group, quota
 from bench.servers.echo import OPTIONS
 from bench.startup import started
 from bench.throughput import QUEUES, TOPIC, ingest
+from support.stubs import Stub
 
 SHARE = 0.15
 TARGET = 1.6
@@ -94,7 +95,7 @@ class Site:
         sending = await self._stack.enter_async_context(load(address, "send", CONNECTIONS))
         return Side(groups, partial(sending.rate, IN_FLIGHT))
 
-    async def stub(self, address: str) -> message_pb2_grpc.MessageServiceStub:
+    async def stub(self, address: str) -> Stub:
         """A stub of a broker, on which the topic is made."""
         channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         await self._stack.enter_async_context(channel)
@@ -102,8 +103,8 @@ class Site:
             topic=TOPIC, read_queue_count=QUEUES, write_queue_count=QUEUES, permission=6
         )
         request = admin_pb2.PutTopicRequest(topic=topic)
-        await admin_pb2_grpc.AdminServiceStub(channel).PutTopic(request)
-        return message_pb2_grpc.MessageServiceStub(channel)
+        await Stub(admin_pb2, channel).PutTopic(request)
+        return Stub(message_pb2, channel)
 
     def _directory(self) -> str:
         return self._stack.enter_context(tempfile.TemporaryDirectory())

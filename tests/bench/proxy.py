@@ -20,13 +20,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import message_pb2_grpc
+from aerobee.broker.v1 import message_pb2
 
 from bench.load import RECEIVE_BATCH
 from bench.measure import ROUND_S, ROUNDS, Result
 from bench.servers.echo import OPTIONS
 from bench.startup import started, up
 from bench.throughput import BATCH, QUEUES, batch_request
+from support.stubs import Stub
 
 IN_FLIGHT = 64
 SEND_TARGET = 0.45
@@ -125,7 +126,7 @@ def _result(name: str, rate: float, baseline: float, target: float | None, note:
 async def fill(broker: str) -> None:
     """The topic is there: sends made it."""
     async with grpc.aio.insecure_channel(broker, options=OPTIONS) as channel:
-        stub, unique = message_pb2_grpc.MessageServiceStub(channel), itertools.count()
+        stub, unique = Stub(message_pb2, channel), itertools.count()
         for turn in range(STORED // BATCH):
             await stub.Send(batch_request(turn % QUEUES, unique))
 

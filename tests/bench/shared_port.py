@@ -14,12 +14,12 @@ import statistics
 import grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from bench.load import METADATA, NAME, message
 from bench.measure import Operation, Result, rate
 from bench.proxy import IN_FLIGHT, suite_and_plaintext_proxy
 from bench.servers.echo import OPTIONS
+from support.stubs import Stub
 
 # Many and short: what else this machine does then hits all three alike.
 ROUNDS = 30
@@ -62,7 +62,7 @@ async def compared(direct: str, shared: str) -> list[Result]:
 
 async def sending(channel: grpc.aio.Channel, shared: str) -> Operation:
     """Makes the topic, and sends to it."""
-    stub = service_pb2_grpc.MessagingServiceStub(channel)
+    stub = Stub(s, channel)
     host, _, port = shared.rpartition(":")
     endpoints = d.Endpoints(
         scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.metadata.topics import TopicConfig, Topics
@@ -34,6 +34,7 @@ from support.processes.service import (
     namesrv_process,
     proxy_process,
 )
+from support.stubs import Stub
 
 METRICS = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0")
 SAMPLED = 0.01
@@ -49,21 +50,21 @@ def broker(data: str, name: str, *arguments: str, namesrv: str = "") -> ServiceP
 
 
 @asynccontextmanager
-async def stub_of(process: ServiceProcess) -> AsyncIterator[message_pb2_grpc.MessageServiceStub]:
+async def stub_of(process: ServiceProcess) -> AsyncIterator[Stub]:
     """Connect to a broker, and create the topic."""
     async with grpc.aio.insecure_channel(process.address, options=OPTIONS) as channel:
         topic = namesrv_pb2.TopicConfig(
             topic=TOPIC, read_queue_count=QUEUES, write_queue_count=QUEUES, permission=6
         )
-        admin = admin_pb2_grpc.AdminServiceStub(channel)
+        admin = Stub(admin_pb2, channel)
         await admin.PutTopic(admin_pb2.PutTopicRequest(topic=topic))
-        yield message_pb2_grpc.MessageServiceStub(channel)
+        yield Stub(message_pb2, channel)
 
 
 async def beside(
     name: str,
     arguments: Sequence[str],
-    operation: Callable[[message_pb2_grpc.MessageServiceStub], Operation],
+    operation: Callable[[Stub], Operation],
     *,
     target: float,
     note: str,
@@ -82,11 +83,11 @@ async def beside(
             )  # fmt: skip
 
 
-def traced(share: float) -> Callable[[message_pb2_grpc.MessageServiceStub], Operation]:
+def traced(share: float) -> Callable[[Stub], Operation]:
     """Return an operation that sends batches, of which a share of the messages is sampled."""
     every = round(1 / share) if share else 0
 
-    def of(stub: message_pb2_grpc.MessageServiceStub) -> Operation:
+    def of(stub: Stub) -> Operation:
         numbers, turn = itertools.count(), itertools.count()
 
         async def send() -> int:

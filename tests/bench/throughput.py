@@ -12,13 +12,14 @@ import sys
 import tempfile
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire import record
 from bench.measure import Operation, Result, compare
 from bench.servers.echo import METHOD, OPTIONS
 from bench.startup import started, up
+from support.stubs import Stub
 
 BATCH = 128
 BODY = bytes(range(256)) * 4  # 1 KiB
@@ -43,7 +44,7 @@ def batch_request(queue_id: int, unique: itertools.count[int]) -> message_pb2.Se
     return message_pb2.SendRequest(producer_group="bench", batch=batch)
 
 
-def ingest(stub: message_pb2_grpc.MessageServiceStub) -> Operation:
+def ingest(stub: Stub) -> Operation:
     unique = itertools.count()
     turn = itertools.count()
 
@@ -54,7 +55,7 @@ def ingest(stub: message_pb2_grpc.MessageServiceStub) -> Operation:
     return send
 
 
-def pull(stub: message_pb2_grpc.MessageServiceStub, stored: int) -> Operation:
+def pull(stub: Stub, stored: int) -> Operation:
     """Reads all queues from their start again and again, and decodes every record."""
     positions = [0] * QUEUES
     turn = itertools.count()
@@ -110,8 +111,8 @@ async def measure_both(ours: grpc.aio.Channel, bare: grpc.aio.Channel) -> list[R
     topic = namesrv_pb2.TopicConfig(
         topic=TOPIC, read_queue_count=QUEUES, write_queue_count=QUEUES, permission=6
     )
-    await admin_pb2_grpc.AdminServiceStub(ours).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
-    stub = message_pb2_grpc.MessageServiceStub(ours)
+    await Stub(admin_pb2, ours).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
+    stub = Stub(message_pb2, ours)
     payload = batch_request(0, itertools.count()).SerializeToString()
     sent = await compare(
         "ingest_batch_1k",

@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import grpc
+from aerobee.broker.v1 import client_pb2
 from aerobee.broker.v1.client_pb2 import HeartbeatRequest
-from aerobee.broker.v1.client_pb2_grpc import ClientServiceStub
 
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
 from aerobee_broker.metadata.topics import TopicConfig, Topics
@@ -33,6 +33,7 @@ from bench.startup import SERVICES, started
 from support.clock.polling import until
 from support.processes.command import children
 from support.processes.service import ServiceProcess, named_broker, namesrv_process
+from support.stubs import Stub
 
 MEMORY_LIMITS_MB = {"console_memory": 120.0, "up_unvisited_memory": 200.0}
 LEAST_THROUGHPUT, MOST_P99 = 0.95, 1.3
@@ -79,7 +80,7 @@ def large_cluster(data: Path) -> Iterator[tuple[str, list[ServiceProcess]]]:
 async def connect_clients(address: str) -> None:
     free = asyncio.Semaphore(AT_ONCE)
     async with grpc.aio.insecure_channel(address) as channel:
-        stub = ClientServiceStub(channel)
+        stub = Stub(client_pb2, channel)
 
         async def beat(number: int) -> None:
             given = HeartbeatRequest(client_id=f"client-{number}", language="PYTHON", version="1")

@@ -18,8 +18,8 @@ from typing import Any
 
 import grpc
 import pytest
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.utils import canonicalize_name
 
@@ -31,6 +31,7 @@ from support.processes.engine import require_engine
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, SdkError, newest
 from support.repository.tree import ROOT, locked
+from support.stubs import Stub
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -51,7 +52,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 def broker_address(project: Project) -> str:
     """Where a classic client would go: what the route of a topic says."""
     with grpc.insecure_channel(f"127.0.0.1:{project.ports['namesrv']}") as channel:
-        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        stub = Stub(namesrv_pb2, channel)
         info = stub.GetClusterInfo(namesrv_pb2.GetClusterInfoRequest(), timeout=CALL_TIMEOUT_S)
     [broker] = info.brokers
     return str(broker.addresses[0])
@@ -62,7 +63,7 @@ def create(address: str, topic: str) -> None:
         topic=topic, read_queue_count=4, write_queue_count=4, permission=6
     )
     with grpc.insecure_channel(address) as channel:
-        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        stub = Stub(admin_pb2, channel)
         stub.PutTopic(admin_pb2.PutTopicRequest(topic=config), timeout=CALL_TIMEOUT_S)
 
 
@@ -70,7 +71,7 @@ def send(address: str, *bodies: bytes) -> list[int]:
     """Sends to queue 0 of the topic; the queue offsets."""
     messages = [message_pb2.Message(topic=TOPIC, queue_id=0, body=body) for body in bodies]
     with grpc.insecure_channel(address) as channel:
-        stub = message_pb2_grpc.MessageServiceStub(channel)
+        stub = Stub(message_pb2, channel)
         request = message_pb2.SendRequest(producer_group="compose-test", messages=messages)
         response = stub.Send(request, timeout=CALL_TIMEOUT_S, wait_for_ready=True)
     return [result.queue_offset for result in response.results]
@@ -79,7 +80,7 @@ def send(address: str, *bodies: bytes) -> list[int]:
 def pull(address: str) -> list[bytes]:
     """All bodies of queue 0 of the topic."""
     with grpc.insecure_channel(address) as channel:
-        stub = message_pb2_grpc.MessageServiceStub(channel)
+        stub = Stub(message_pb2, channel)
         request = message_pb2.PullRequest(
             topic=TOPIC, queue_id=0, max_messages=1_000, plain=True, browse=True
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_chassis import healthcheck
 from aerobee_wire.version import VERSION
@@ -26,6 +26,7 @@ from support.processes.engine import (
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, newest
 from support.repository.tree import ROOT, locked
+from support.stubs import Stub
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -60,7 +61,7 @@ def test_an_official_sdk_on_the_host_needs_the_proxy_s_port_alone(
 def test_the_route_has_the_published_port_of_the_broker(container: Container) -> None:
     """So the classic client on the host works with 9876 and 10911 published under these numbers."""
     with grpc.insecure_channel(container.address(NAMESRV)) as channel:
-        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        stub = Stub(namesrv_pb2, channel)
         [broker] = stub.GetClusterInfo(namesrv_pb2.GetClusterInfoRequest(), timeout=10.0).brokers
     assert dict(broker.addresses) == {0: f"127.0.0.1:{BROKER}"}
     assert healthcheck.serving(container.address(BROKER))

@@ -59,4 +59,5 @@ def _present(context: ssl.SSLContext, pem: Pem) -> None:
         path = Path(directory, "pem")
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             out.write(pem.certificate + b"\n" + pem.key)
-        context.load_cert_chain(path)
+        # With an empty password, OpenSSL does not ask the terminal for that of an encrypted key.
+        context.load_cert_chain(path, password=pem.password)

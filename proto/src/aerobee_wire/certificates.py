@@ -59,11 +59,15 @@ def role_of(path: str) -> str:
 
 
 class Pem(NamedTuple):
-    """The contents of certificate files. A part without a file is empty."""
+    """The contents of certificate files. A part without a file is empty.
+
+    `password` is that of an encrypted key, and empty for another key.
+    """
 
     authorities: bytes
     certificate: bytes
     key: bytes
+    password: str = ""
 
 
 class UnusableCertificate(Exception):
@@ -93,16 +97,14 @@ class CertificateFiles:
     `authorities` may have signed the certificate of the other side. `certificate` and `key` are
     presented to the other side. An empty path is a file that is not given.
 
-    The key may be encrypted if `password` returns its password, or raises OSError, and
-    `decrypt(key, password)` returns the key in PEM.
+    The key may be encrypted if `password` is given, which returns its password or raises OSError.
     """
 
     authorities: str = ""
     certificate: str = ""
     key: str = ""
     names: OptionNames = field(default_factory=OptionNames)
-    password: Callable[[], str] = field(default=str, repr=False)
-    decrypt: Callable[[bytes, str], bytes] | None = field(default=None, repr=False)
+    password: Callable[[], str] | None = field(default=None, repr=False)
     _seen: Stamp = field(default=(), repr=False)
 
     def load(self) -> Pem:
@@ -114,10 +116,8 @@ class CertificateFiles:
                 self._read(self.names.certificate, self.certificate),
                 self._read(self.names.key, self.key),
             )
-            password = self._key_password(pem.key)
-            self._check(password)
-            if password and self.decrypt is not None:
-                pem = pem._replace(key=self.decrypt(pem.key, password))
+            pem = pem._replace(password=self._key_password(pem.key))
+            self._check(pem.password)
             if self._stamp() == self._seen:  # else the check may have read other contents
                 return pem
 
@@ -150,7 +150,7 @@ class CertificateFiles:
 
     def _key_password(self, key: bytes) -> str:
         """Return the password of an encrypted key, or "" for another key."""
-        if b"ENCRYPTED" not in key or self.decrypt is None:
+        if b"ENCRYPTED" not in key or self.password is None:
             return ""
         try:
             password = self.password()

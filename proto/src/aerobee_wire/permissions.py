@@ -136,6 +136,7 @@ _ACCESS_ROWS: Mapping[str, Row] = {
 }
 _ACCESS = {method: replace(row, always_rejects=True) for method, row in _ACCESS_ROWS.items()}
 _AUDIT = {"ListAuditLines": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
+_REFLECTION = {"ServerReflectionInfo": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)}
 
 _CONFIG: Mapping[str, Row] = {
     "GetConfig": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER),
@@ -337,10 +338,8 @@ TABLE: Mapping[str, Row] = {
     ),
     # A load balancer and a health check have no role.
     **_rpcs("grpc.health.v1.Health", dict.fromkeys(("Check", "List", "Watch"), _OPEN)),
-    **_rpcs(
-        "grpc.reflection.v1alpha.ServerReflection",
-        {"ServerReflectionInfo": _row(CONSOLE, ADMIN, rights=_GET_CLUSTER)},
-    ),
+    **_rpcs("grpc.reflection.v1.ServerReflection", _REFLECTION),
+    **_rpcs("grpc.reflection.v1alpha.ServerReflection", _REFLECTION),
 }
 
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import partial
 
 import grpc
-from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import message_pb2
 
 from aerobee_client import (
     AsyncAdminClient,
@@ -32,6 +32,7 @@ from bench.measure import ROUNDS, Result, rate
 from bench.servers.echo import OPTIONS
 from bench.startup import started, up
 from bench.throughput import BATCH, IN_FLIGHT, echo
+from support.stubs import Stub
 
 TOPIC, QUEUES = "bench", 8
 BODY = bytes(range(256)) * 4  # 1 KiB
@@ -87,7 +88,7 @@ async def records(broker: str) -> bytes:
         request = message_pb2.PullRequest(
             topic=TOPIC, max_messages=BATCH, max_bytes=1 << 20, browse=True
         )
-        response = await message_pb2_grpc.MessageServiceStub(channel).Pull(request)
+        response = await Stub(message_pb2, channel).Pull(request)
         return bytes(response.records)
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import message_pb2_grpc
+from aerobee.broker.v1 import message_pb2
 
 from aerobee_client import AsyncAdminClient
 from aerobee_client.admin.letters import LetterJobSpec
@@ -21,6 +21,7 @@ from bench.throughput import IN_FLIGHT, QUEUES, TOPIC, ingest
 from support.clock.polling import until
 from support.processes.redriving import fill
 from support.processes.service import namesrv_and_broker
+from support.stubs import Stub
 
 GROUP = "bench"
 MESSAGES = 100_000
@@ -39,7 +40,7 @@ async def results() -> list[Result]:
             grpc.aio.insecure_channel(broker.address, options=OPTIONS) as channel,
         ):
             await admin.create_topic(TOPIC, queues=QUEUES)
-            send = ingest(message_pb2_grpc.MessageServiceStub(channel))
+            send = ingest(Stub(message_pb2, channel))
             await rate(send, IN_FLIGHT, ROUND_S / 2)
             pairs = [
                 (await redriven(admin, f"job-{n}"), await rate(send, IN_FLIGHT))

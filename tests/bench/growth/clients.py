@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import client_pb2, client_pb2_grpc, message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import client_pb2, message_pb2
 
 from bench.growth.points import cost_us, curve, idle_share
 from bench.measure import Operation, Result, resident_mb
@@ -24,6 +24,7 @@ from bench.servers.echo import OPTIONS
 from bench.telemetry import stub_of
 from bench.throughput import QUEUES
 from support.processes.service import ServiceProcess, broker_process
+from support.stubs import Stub
 
 COUNTS = (1, 100, 2_000)
 IN_FLIGHT = 16
@@ -42,8 +43,8 @@ class Client:
     def __init__(self, address: str, number: int) -> None:
         self._name = f"client-{number}"
         self._channel = grpc.aio.insecure_channel(address, options=[*OPTIONS, OWN_CONNECTION])
-        self.messages = message_pb2_grpc.MessageServiceStub(self._channel)
-        self._clients = client_pb2_grpc.ClientServiceStub(self._channel)
+        self.messages = Stub(message_pb2, self._channel)
+        self._clients = Stub(client_pb2, self._channel)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:

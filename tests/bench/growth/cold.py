@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import message_pb2_grpc
 
 from bench.measure import Result
 from bench.proxy import Load
@@ -26,6 +25,7 @@ from bench.startup import started
 from bench.telemetry import stub_of
 from bench.throughput import ingest
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.stubs import Stub
 
 BEHIND_MIB = int(os.environ.get("GROWTH_COLD_MIB", "3072"))
 ROUNDS = 5
@@ -33,7 +33,7 @@ ROUND_S = 6.0
 LIMIT = 1.5
 
 
-async def fill(stub: message_pb2_grpc.MessageServiceStub) -> None:
+async def fill(stub: Stub) -> None:
     await in_parts(BEHIND_MIB << 10, ingest(stub))
 
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import message_pb2
 
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.clock import SystemClock
@@ -22,6 +22,7 @@ from bench.replication.catch_up import quiet
 from bench.servers.echo import OPTIONS
 from bench.throughput import BATCH, BODY, IN_FLIGHT
 from support.processes.service import broker_process
+from support.stubs import Stub
 
 COUNTS = (1, 100, 10_000)
 QUEUES = 100  # of a topic at most
@@ -44,7 +45,7 @@ def fill(config: Path, count: int) -> None:
     (config / "topics.json").write_bytes(encode(topics.to_json()))
 
 
-def send(stub: message_pb2_grpc.MessageServiceStub, count: int) -> Operation:
+def send(stub: Stub, count: int) -> Operation:
     """Send messages that each have a random queue, as a proxy sends those of its clients."""
     every = [(name, queue) for name, queues in names(count) for queue in range(queues)]
     rng = random.Random(count)
@@ -71,9 +72,7 @@ async def results() -> list[Result]:
             sends = {}
             for count, process in processes.items():
                 channel = grpc.aio.insecure_channel(process.address, options=OPTIONS)
-                stub = message_pb2_grpc.MessageServiceStub(
-                    await channels.enter_async_context(channel)
-                )
+                stub = Stub(message_pb2, await channels.enter_async_context(channel))
                 sends[count] = send(stub, count)
             costs: dict[int, list[float]] = {count: [] for count in COUNTS}
             for turn in range(ROUNDS + 1):

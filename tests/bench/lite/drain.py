@@ -13,15 +13,15 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
+from aerobee.broker.v1 import admin_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from bench.measure import Result
 from bench.servers.echo import OPTIONS
 from bench.startup import started, up
+from support.stubs import Stub
 
 NAMES = 10_000
 SENT_AT_ONCE = 500
@@ -33,7 +33,7 @@ METADATA = (("x-mq-client-id", "bench@1@0@a"),)
 async def prepare(broker: str) -> None:
     """Makes the parent, and a group of it without a quota."""
     async with grpc.aio.insecure_channel(broker, options=OPTIONS) as channel:
-        admin = admin_pb2_grpc.AdminServiceStub(channel)
+        admin = Stub(admin_pb2, channel)
         topic = namesrv_pb2.TopicConfig(
             topic=PARENT.name,
             read_queue_count=4,
@@ -52,7 +52,7 @@ async def prepare(broker: str) -> None:
 class LiteClient:
     """Receives and acknowledges."""
 
-    def __init__(self, stub: service_pb2_grpc.MessagingServiceStub, broker_name: str) -> None:
+    def __init__(self, stub: Stub, broker_name: str) -> None:
         self._stub = stub
         self._broker = d.Broker(name=broker_name)
         self._closed = asyncio.Event()
@@ -106,7 +106,7 @@ class LiteClient:
         await self._closed.wait()
 
 
-async def broker_name(stub: service_pb2_grpc.MessagingServiceStub, proxy: str) -> str:
+async def broker_name(stub: Stub, proxy: str) -> str:
     host, _, port = proxy.rpartition(":")
     endpoints = d.Endpoints(
         scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
@@ -122,7 +122,7 @@ def check(status: d.Status) -> None:
         raise RuntimeError(status.message)
 
 
-async def send(stub: service_pb2_grpc.MessagingServiceStub, names: Sequence[str]) -> None:
+async def send(stub: Stub, names: Sequence[str]) -> None:
     for first in range(0, len(names), SENT_AT_ONCE):
         messages = [
             d.Message(
@@ -136,7 +136,7 @@ async def send(stub: service_pb2_grpc.MessagingServiceStub, names: Sequence[str]
         check((await stub.SendMessage(request, metadata=METADATA)).status)
 
 
-async def drained_s(stub: service_pb2_grpc.MessagingServiceStub, client: LiteClient) -> float:
+async def drained_s(stub: Stub, client: LiteClient) -> float:
     """Seconds from the first send until the client had all. Raises RuntimeError when it got any
     of them twice."""
     names = [f"device-{number}" for number in range(NAMES)]
@@ -158,7 +158,7 @@ async def results() -> list[Result]:
             addresses = dict(item.split("=") for item in line.split()[1:])
             await prepare(addresses["broker"])
             async with grpc.aio.insecure_channel(addresses["proxy"], options=OPTIONS) as channel:
-                stub = service_pb2_grpc.MessagingServiceStub(channel)
+                stub = Stub(s, channel)
                 client = LiteClient(stub, await broker_name(stub, addresses["proxy"]))
                 took = await drained_s(stub, client)
                 client.close()

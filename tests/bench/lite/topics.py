@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from bench.measure import Operation, Result, compare
@@ -24,6 +24,7 @@ from bench.servers.echo import OPTIONS
 from bench.throughput import BODY
 from support.processes.command import aerobee_json
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.stubs import Stub
 
 NAMES = 100_000
 BATCH = 128
@@ -77,7 +78,7 @@ def batches() -> list[list[int]]:
     ]
 
 
-def send(stub: message_pb2_grpc.MessageServiceStub, topic: str) -> Operation:
+def send(stub: Stub, topic: str) -> Operation:
     """To one batch of lite topics after another, from the first again after the last."""
     turns = itertools.cycle(batches())
 
@@ -90,7 +91,7 @@ def send(stub: message_pb2_grpc.MessageServiceStub, topic: str) -> Operation:
 
 async def prepare(channel: grpc.aio.Channel) -> None:
     """Makes both topics, and a group of the parent."""
-    admin = admin_pb2_grpc.AdminServiceStub(channel)
+    admin = Stub(admin_pb2, channel)
     for name, kind in ((PARENT, "LITE"), (NORMAL, "NORMAL")):
         topic = namesrv_pb2.TopicConfig(
             topic=name,
@@ -110,7 +111,7 @@ async def fill(broker: ServiceProcess, topic: str) -> None:
     """One message of each number."""
     async with grpc.aio.insecure_channel(broker.address, options=OPTIONS) as channel:
         await prepare(channel)
-        stub = message_pb2_grpc.MessageServiceStub(channel)
+        stub = Stub(message_pb2, channel)
         for numbers in batches():
             await stub.Send(batch_request(topic, numbers))
 
@@ -178,7 +179,7 @@ async def measure(site: Site) -> list[Result]:
     memory = medians_of_starts(site, idle_bytes)
     starts = medians_of_starts(site, start_s)
     async with grpc.aio.insecure_channel(site.brokers[0].address, options=OPTIONS) as channel:
-        stub = message_pb2_grpc.MessageServiceStub(channel)
+        stub = Stub(message_pb2, channel)
         sent = await compare(
             "lite_send_1k",
             send(stub, PARENT),

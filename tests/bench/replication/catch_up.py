@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import message_pb2
 
 from bench.measure import Operation, Result, rate
 from bench.replication.clusters import LARGE_FILES, TWO_COPIES
@@ -32,6 +32,7 @@ from bench.throughput import BODY, QUEUES, TOPIC
 from support.clock.polling import until_sync
 from support.processes.broker_group import BrokerGroup, Member
 from support.processes.service import namesrv_process
+from support.stubs import Stub
 
 GIB = 1 << 30
 SIZE = 4 * GIB
@@ -143,7 +144,7 @@ async def latencies(
 ) -> list[float]:
     """Milliseconds of the sends that began while `other` was under way."""
     found: list[float] = []
-    stub, unique = message_pb2_grpc.MessageServiceStub(channel), itertools.count()
+    stub, unique = Stub(message_pb2, channel), itertools.count()
 
     async def sender(queue_id: int) -> None:
         while True:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 
@@ -22,6 +22,7 @@ from bench.proxy import load, medians
 from bench.replication.clusters import ASYNCHRONOUS, SYNCHRONOUS, Cluster, cluster
 from bench.servers.echo import OPTIONS
 from bench.throughput import BATCH, IN_FLIGHT, QUEUES, TOPIC, ingest
+from support.stubs import Stub
 
 SINGLE_SENDS = 300
 BATCH_ROUNDS = 9  # the ratios are near their targets
@@ -58,8 +59,8 @@ async def sends(channel: grpc.aio.Channel) -> Operation:
     topic = namesrv_pb2.TopicConfig(
         topic=TOPIC, read_queue_count=QUEUES, write_queue_count=QUEUES, permission=6
     )
-    await admin_pb2_grpc.AdminServiceStub(channel).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
-    return ingest(message_pb2_grpc.MessageServiceStub(channel))
+    await Stub(admin_pb2, channel).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
+    return ingest(Stub(message_pb2, channel))
 
 
 async def batches(name: str, ours: Operation, alone: Operation, target: float) -> Result:

@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
+from aerobee.broker.v1 import admin_pb2
 from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from support.processes.service import namesrv_and_brokers, proxy_process
+from support.stubs import Stub
 
 ROUNDS = 300
 PAUSE_S = 0.02  # until the receive waits
@@ -34,9 +34,7 @@ METADATA = (("x-mq-client-id", "bench@1@0@a"),)
 class Topic:
     """A topic, and a receive that waits for it whenever no message is under way."""
 
-    def __init__(
-        self, stub: service_pb2_grpc.MessagingServiceStub, name: str, brokers: tuple[str, ...]
-    ) -> None:
+    def __init__(self, stub: Stub, name: str, brokers: tuple[str, ...]) -> None:
         self._stub = stub
         self._resource = d.Resource(name=name)
         self._brokers = itertools.cycle(brokers)
@@ -86,13 +84,13 @@ class Topic:
 
 async def measure(proxy: str, addresses: dict[str, str]) -> None:
     async with grpc.aio.insecure_channel(proxy) as channel:
-        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        stub = Stub(s, channel)
         topics = []
         for name, brokers in (("single", BROKERS[:1]), ("double", BROKERS)):
             config = TopicConfig(topic=name, read_queue_count=4, write_queue_count=4, permission=6)
             for broker in brokers:
                 async with grpc.aio.insecure_channel(addresses[broker]) as to_broker:
-                    admin = admin_pb2_grpc.AdminServiceStub(to_broker)
+                    admin = Stub(admin_pb2, to_broker)
                     await admin.PutTopic(admin_pb2.PutTopicRequest(topic=config))
             topics.append(Topic(stub, name, brokers))
         for _ in range(ROUNDS // 10):  # warms up

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from bench.measure import Result
 from bench.servers.echo import OPTIONS
 from bench.startup import started, up, weights
+from support.stubs import Stub
 
 TOPICS, GROUPS = 100, 20
 WAITING = TOPICS * GROUPS
@@ -45,7 +45,7 @@ class Place:
 class Waiting:
     """The receives that wait. Each that ends without a message begins anew while this is open."""
 
-    def __init__(self, stub: service_pb2_grpc.MessagingServiceStub, broker_name: str) -> None:
+    def __init__(self, stub: Stub, broker_name: str) -> None:
         self._stub = stub
         self._broker = d.Broker(name=broker_name)
         # Each ends with the time at which a message was there.
@@ -78,7 +78,7 @@ class Waiting:
                     return time.perf_counter()
 
 
-async def send(stub: service_pb2_grpc.MessagingServiceStub, place: Place, number: int) -> None:
+async def send(stub: Stub, place: Place, number: int) -> None:
     system = d.SystemProperties(message_id=f"01{number:032X}", tag=f"tag{place.group}")
     message = d.Message(topic=place.name, body=b"x", system_properties=system)
     answer = await stub.SendMessage(s.SendMessageRequest(messages=[message]), metadata=METADATA)
@@ -86,7 +86,7 @@ async def send(stub: service_pb2_grpc.MessagingServiceStub, place: Place, number
         raise RuntimeError(answer.status.message)
 
 
-async def wake(stub: service_pb2_grpc.MessagingServiceStub, waiting: Waiting) -> float:
+async def wake(stub: Stub, waiting: Waiting) -> float:
     """Median milliseconds from a send to the receive that it is for, of those that wait.
 
     Raises RuntimeError when another woke.
@@ -110,7 +110,7 @@ async def results() -> list[Result]:
         async with started("-m", "aerobee_cli", *up(data)) as (process, line):
             addresses = dict(item.split("=") for item in line.split()[1:])
             async with grpc.aio.insecure_channel(addresses["proxy"], options=OPTIONS) as channel:
-                stub = service_pb2_grpc.MessagingServiceStub(channel)
+                stub = Stub(s, channel)
                 places = [Place(topic, group) for topic in range(TOPICS) for group in range(GROUPS)]
                 broker_name = await prepare(stub, addresses["proxy"])
                 waiting = Waiting(stub, broker_name)
@@ -149,7 +149,7 @@ async def results() -> list[Result]:
     ]
 
 
-async def prepare(stub: service_pb2_grpc.MessagingServiceStub, address: str) -> str:
+async def prepare(stub: Stub, address: str) -> str:
     """Makes the topics; returns the name of the broker."""
     host, _, port = address.rpartition(":")
     endpoints = d.Endpoints(

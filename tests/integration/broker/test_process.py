@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 from aerobee.broker.v1 import client_pb2, message_pb2, offset_pb2, transaction_pb2
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -35,6 +35,7 @@ from support.processes.service import (
     unless_set,
 )
 from support.repository.tree import docs_script
+from support.stubs import Stub
 
 
 def refused(data: Path, *arguments: str) -> tuple[int, str]:
@@ -47,7 +48,7 @@ def refused(data: Path, *arguments: str) -> tuple[int, str]:
 
 async def topics_known(namesrv: str) -> set[str]:
     async with grpc.aio.insecure_channel(namesrv) as channel:
-        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        stub = Stub(namesrv_pb2, channel)
         return set((await stub.ListTopics(namesrv_pb2.ListTopicsRequest())).topics)
 
 
@@ -239,7 +240,7 @@ async def test_a_topic_that_a_send_creates_is_on_every_broker_at_once(tmp_path: 
         async with BrokerCaller(broker_a.address) as caller:
             await caller.send("everywhere", b"a")
         async with grpc.aio.insecure_channel(namesrv.address) as channel:
-            stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+            stub = Stub(namesrv_pb2, channel)
             request = namesrv_pb2.GetTopicRouteRequest(topic="everywhere")
             route = (await stub.GetTopicRoute(request)).route
         found = {queue.broker_name: queue.write_queue_count for queue in route.queues}

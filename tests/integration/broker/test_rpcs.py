@@ -8,12 +8,13 @@ from typing import Any
 import grpc
 import pytest
 from aerobee.broker.v1 import client_pb2, message_pb2
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
 from support.processes.service import namesrv_and_broker
+from support.stubs import Stub
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ async def broker(cluster: tuple[str, str]) -> AsyncIterator[BrokerCaller]:
 
 async def route(address: str, topic: str) -> Any:
     async with grpc.aio.insecure_channel(address) as channel:
-        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        stub = Stub(namesrv_pb2, channel)
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         return (await stub.GetTopicRoute(request)).route
 

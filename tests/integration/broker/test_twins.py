@@ -9,12 +9,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire.checked_json import decode
 from support.clock.polling import until_sync
 from support.processes.command import aerobee
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
+from support.stubs import Stub
 
 REPLICA = ("--set", "brokerRole=SLAVE", "--set", "brokerId=1")
 MASTER = ("--set", "brokerRole=SYNC_MASTER", "--set", "inSyncReplicas=1")
@@ -33,7 +34,7 @@ def broker(namesrv: ServiceProcess, data: Path, *options: str) -> ServiceProcess
 def registered(namesrv: ServiceProcess) -> dict[int, str]:
     """Broker id → address."""
     with grpc.insecure_channel(namesrv.address) as channel:
-        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        stub = Stub(namesrv_pb2, channel)
         info = stub.GetClusterInfo(namesrv_pb2.GetClusterInfoRequest(), timeout=10)
     return dict(info.brokers[0].addresses) if info.brokers else {}
 

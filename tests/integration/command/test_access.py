@@ -17,7 +17,6 @@ import pytest
 from aerobee.access.v1 import access_pb2
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -28,6 +27,7 @@ from support.processes.command import aerobee
 from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, newest
+from support.stubs import Stub
 
 AUTHENTICATION = "--set=authenticationEnabled=true", "--set=authorizationEnabled=true"
 
@@ -105,7 +105,7 @@ def answer(proxy: ServiceProcess, name: str, secret: str) -> tuple[int, str]:
         client_type=d.ClientType.SIMPLE_CONSUMER, group=d.Resource(name="billing")
     )
     with grpc.insecure_channel(proxy.address) as channel:
-        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        stub = Stub(s, channel)
         status = stub.Heartbeat(request, metadata=signed(name, secret), timeout=20).status
     return int(status.code), status.message
 
@@ -156,7 +156,7 @@ def test_stream_and_long_poll_end_when_the_user_is_disabled(cluster: Cluster) ->
         scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
     )
     with grpc.insecure_channel(cluster.proxies[0].address) as channel:
-        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        stub = Stub(s, channel)
         metadata = signed("parted", secret)
         request = s.QueryRouteRequest(topic=topic, endpoints=endpoints)
         route = stub.QueryRoute(request, metadata=metadata, timeout=20)

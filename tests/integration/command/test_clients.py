@@ -10,14 +10,14 @@ from typing import Any
 
 import grpc
 import pytest
-from aerobee.broker.v1 import lite_pb2, lite_pb2_grpc
+from aerobee.broker.v1 import lite_pb2
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_client import AdminClient, Message, Producer, PushConsumer
 from support.clock.polling import until_sync
 from support.processes.command import Up, aerobee, aerobee_json
+from support.stubs import Stub
 
 TOPIC, GROUP = "orders", "billing"
 PARENT, AGENTS = "sessions", "agents"
@@ -39,7 +39,7 @@ def sdk(up: Up, client_id: str, settings: d.Settings, group: str = "") -> Iterat
     ]  # fmt: skip
     commands: queue.Queue[s.TelemetryCommand | None] = queue.Queue()
     with grpc.insecure_channel(up.proxy) as channel:
-        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        stub = Stub(s, channel)
         answers = stub.Telemetry(iter(commands.get, None), metadata=metadata, timeout=60)
         commands.put(s.TelemetryCommand(settings=settings))
         assert next(answers).status.code == d.Code.OK
@@ -142,7 +142,7 @@ async def fill_lite_topics(up: Up) -> None:
         sync = lite_pb2.SyncLiteTopicsRequest(
             consumer_group=AGENTS, parent=PARENT, client_id="agent-1", lite_topics=["b"]
         )
-        await lite_pb2_grpc.LiteServiceStub(channel).SyncLiteTopics(sync, timeout=60)
+        await Stub(lite_pb2, channel).SyncLiteTopics(sync, timeout=60)
 
 
 async def test_lite_topics_and_their_clients_are_shown(up: Up) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from aerobee.broker.v1 import pop_pb2, pop_pb2_grpc
+from aerobee.broker.v1 import pop_pb2
 
 from aerobee_cli import main
 from aerobee_cli.app import app
@@ -24,6 +24,7 @@ from aerobee_wire.record import iter_records
 from support.clock.polling import until_sync
 from support.processes.command import COMMAND, Up, aerobee, aerobee_json
 from support.processes.terminal import Terminal
+from support.stubs import Stub
 
 CLOSED = "127.0.0.1:1"
 
@@ -176,7 +177,7 @@ def test_a_message_that_blocks_its_group_is_shown_and_skipped(up: Up) -> None:
             client_id="postman-1",
         )
         with grpc.insecure_channel(broker["broker_address"]) as channel:
-            answer = pop_pb2_grpc.PopServiceStub(channel).Pop(request, timeout=20)
+            answer = Stub(pop_pb2, channel).Pop(request, timeout=20)
         return [record.body for record in iter_records(answer.records)]
 
     assert json_of(up, "group", "blocked", "postmen") == []

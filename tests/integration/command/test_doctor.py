@@ -9,11 +9,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_cli.authority import Authority
 from support.processes.command import aerobee, aerobee_json, found_by_doctor
 from support.processes.service import named_broker, namesrv_process, proxy_process
+from support.stubs import Stub
 
 CLOSED = "127.0.0.1:1"
 FOUND = 3  # exit code
@@ -79,7 +80,7 @@ def test_what_cannot_be_reached_is_found(namesrv: str, tmp_path: Path) -> None:
     assert aerobee("doctor", namesrv=namesrv).returncode == 1  # no broker yet
     with named_broker(tmp_path, "broker-a", namesrv=namesrv):
         with grpc.insecure_channel(namesrv) as channel:
-            namesrv_pb2_grpc.NamesrvServiceStub(channel).RegisterBroker(
+            Stub(namesrv_pb2, channel).RegisterBroker(
                 namesrv_pb2.RegisterBrokerRequest(
                     cluster="DefaultCluster", broker_name="broker-b", broker_address=CLOSED
                 ),

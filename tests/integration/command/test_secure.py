@@ -17,7 +17,6 @@ import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import RegisterBrokerRequest
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee_cli.authority import Authority
@@ -45,6 +44,7 @@ from aerobee_wire.rpcs import (
 from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
+from support.permissions.page import method_of
 from support.processes.command import Up, aerobee, aerobee_json, found_by_doctor
 from support.processes.service import ServiceProcess
 from support.proxy.client import METADATA, Client, signed
@@ -264,10 +264,9 @@ async def test_false_broker_is_not_called_for_another_one(closed: Closed) -> Non
 def refused(address: str, path: str, request: Any, tls: Tls) -> bool:
     """Whether a call is refused because of who makes it."""
     pem = [Path(each).read_bytes() for each in (tls.ca, tls.key, tls.certificate)]
-    service, _, method = path[1:].partition("/")
-    target = Default().FindServiceByName(service).methods_by_name[method]
+    target = method_of(path)
     given = b"" if request is None else request.SerializeToString()
-    role = "namesrv" if "namesrv" in service else "broker"
+    role = "namesrv" if "namesrv" in path.rpartition("/")[0] else "broker"
     name = (("grpc.ssl_target_name_override", f"{role}.DefaultCluster.aerobee"),)
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(*pem), name) as channel:
         if target.client_streaming:

@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import pytest
 from aerobee_foreign.apache.rocketmq.v2 import admin_pb2 as pb
-from aerobee_foreign.apache.rocketmq.v2 import admin_pb2_grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 from aerobee_foreign.google.protobuf.timestamp_pb2 import Timestamp
@@ -28,6 +27,7 @@ from support.processes.service import (
 )
 from support.proxy.access import write_users
 from support.proxy.client import Client, signed
+from support.stubs import Stub
 
 ADMIN = (
     "--set=enableProxyAdminGrpcServer=true",
@@ -71,7 +71,7 @@ CALLS: list[tuple[str, Any, int]] = [
 
 def call(address: str, rpc: str, request: Any, metadata: Any = ()) -> Any:
     with grpc.insecure_channel(address) as channel:
-        method = getattr(admin_pb2_grpc.AdminStub(channel), rpc)
+        method = getattr(Stub(pb, channel), rpc)
         return method(request, metadata=metadata, timeout=30, wait_for_ready=True)
 
 

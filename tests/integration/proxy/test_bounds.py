@@ -18,13 +18,13 @@ import grpc
 import pytest
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
 from support.observing.scrape import scrape
 from support.processes.service import METRICS, ServiceProcess, proxy_process
 from support.proxy.client import Client
+from support.stubs import Stub
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB
@@ -120,7 +120,7 @@ def unread(stack: ExitStack, address: str, queue: d.MessageQueue, number: int) -
     )
     request.invisible_duration.seconds = 60
     request.long_polling_timeout.seconds = 5
-    stub = service_pb2_grpc.MessagingServiceStub(channel)
+    stub = Stub(s, channel)
     client_id = (("x-mq-client-id", f"unread@{number}"),)
     return stub.ReceiveMessage(request, metadata=client_id, timeout=120)
 
@@ -142,7 +142,7 @@ def come_and_go(address: str, number: int) -> None:
         ),
     )
     with grpc.insecure_channel(address, options=LAZY) as channel:
-        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        stub = Stub(s, channel)
         stream = stub.Telemetry(
             iter([s.TelemetryCommand(settings=settings)]), metadata=metadata, timeout=60
         )

@@ -8,12 +8,12 @@ from pathlib import Path
 import grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
 from support.processes.service import namesrv_and_broker, proxy_process
 from support.proxy.client import METADATA
+from support.stubs import Stub
 
 TOPICS, GROUPS = 10, 20
 TopicAndGroup = tuple[int, int]  # by their numbers
@@ -47,7 +47,7 @@ def send(pair: TopicAndGroup) -> s.SendMessageRequest:
 class Receives:
     """Long polls, each repeated when it ends without a message."""
 
-    def __init__(self, stub: service_pb2_grpc.MessagingServiceStub, broker_name: str) -> None:
+    def __init__(self, stub: Stub, broker_name: str) -> None:
         self._stub = stub
         self._broker_name = broker_name
         self.got: list[tuple[TopicAndGroup, str]] = []
@@ -77,11 +77,11 @@ async def test_message_wakes_only_its_receiver(tmp_path: Path) -> None:
             grpc.aio.insecure_channel(proxy.address) as channel,
             BrokerCaller(broker.address) as caller,
         ):
-            await parking(service_pb2_grpc.MessagingServiceStub(channel), caller)
+            await parking(Stub(s, channel), caller)
         assert not proxy.events("rpc_failed") and not proxy.events("handler_failed")
 
 
-async def parking(stub: service_pb2_grpc.MessagingServiceStub, broker: BrokerCaller) -> None:
+async def parking(stub: Stub, broker: BrokerCaller) -> None:
     endpoints = d.Endpoints(
         scheme=d.AddressScheme.IPv4, addresses=[d.Address(host="127.0.0.1", port=8081)]
     )

@@ -14,9 +14,11 @@ import pytest
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
 from aerobee_foreign.apache.rocketmq.v2.definition_pb2 import Code
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -47,21 +49,26 @@ def client(proxy: ServiceProcess) -> Iterator[Client]:
         yield client
 
 
-def test_reflection_describes_the_services_of_every_descriptor_pool(
-    proxy: ServiceProcess,
+@pytest.mark.parametrize("service", ["namesrv", "proxy"])
+def test_a_client_without_contracts_calls_by_reflection(
+    service: str, request: pytest.FixtureRequest
 ) -> None:
-    names = {
-        "apache.rocketmq.v2.MessagingService": "apache/rocketmq/v2/service.proto",
-        "grpc.health.v1.Health": health_pb2.DESCRIPTOR.name,
-        "none.Such": None,
-    }
-    asks = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
-    with grpc.insecure_channel(proxy.address) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        for answer, file in zip(stub.ServerReflectionInfo(iter(asks)), names.values(), strict=True):
-            described = answer.file_descriptor_response.file_descriptor_proto
-            found = [FileDescriptorProto.FromString(each).name for each in described]
-            assert (file in found) if file else answer.HasField("error_response")
+    """With gRPC's own package. The services of a server are in two descriptor pools."""
+    process: ServiceProcess = request.getfixturevalue(service)
+    with grpc.insecure_channel(process.address) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        pool = DescriptorPool(database)
+        services = {name: pool.FindServiceByName(name) for name in database.get_services()}
+        assert len(services) > 3 and all(each.methods for each in services.values())
+        check = pool.FindMethodByName("grpc.health.v1.Health.Check")
+        call = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=GetMessageClass(check.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(check.output_type).FromString,
+        )
+        assert call(GetMessageClass(check.input_type)()).status == 1  # SERVING
+        with pytest.raises(KeyError):
+            database.FindFileContainingSymbol("none.Such")
 
 
 def test_send_has_an_entry_for_each_message(client: Client) -> None:

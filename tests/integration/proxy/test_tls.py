@@ -12,10 +12,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import message_pb2
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_wire import record
 from support.clock.polling import until_sync
@@ -24,6 +23,7 @@ from support.processes import certificates
 from support.processes.command import children
 from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
 from support.proxy.client import METADATA
+from support.stubs import Stub
 
 NOWHERE = "127.0.0.1:1"  # no name server: these tests need none
 
@@ -62,7 +62,7 @@ def test_tls_and_plaintext_with_the_born_host(services: tuple[ServiceProcess, ..
         grpc.insecure_channel(proxy.address) as plaintext,
     ):
         for number, channel in enumerate((tls, plaintext)):
-            stub = service_pb2_grpc.MessagingServiceStub(channel)
+            stub = Stub(s, channel)
             endpoints = d.Endpoints(
                 scheme=d.AddressScheme.DOMAIN_NAME,
                 addresses=[d.Address(host="localhost", port=proxy.port)],
@@ -89,7 +89,7 @@ def test_tls_and_plaintext_with_the_born_host(services: tuple[ServiceProcess, ..
 def born_hosts(broker: str, topic: str) -> list[str]:
     found = []
     with grpc.insecure_channel(broker) as channel:
-        stub = message_pb2_grpc.MessageServiceStub(channel)
+        stub = Stub(message_pb2, channel)
         for queue_id in range(8):
             request = message_pb2.PullRequest(
                 topic=topic, queue_id=queue_id, max_messages=32, max_bytes=1 << 20, browse=True

@@ -8,19 +8,17 @@ from typing import Any, Self, cast
 import grpc
 from aerobee.broker.v1 import (
     admin_pb2,
-    admin_pb2_grpc,
-    client_pb2_grpc,
+    client_pb2,
     message_pb2,
-    message_pb2_grpc,
-    offset_pb2_grpc,
-    pop_pb2_grpc,
+    offset_pb2,
+    pop_pb2,
     transaction_pb2,
-    transaction_pb2_grpc,
 )
 from aerobee.namesrv.v1 import namesrv_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee_wire.status import Code, error_from
+from support.stubs import Stub
 
 TIMEOUT_S = 30.0
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -31,13 +29,13 @@ class BrokerCaller:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
-        self.messages = message_pb2_grpc.MessageServiceStub(self._channel)
-        self.offsets = offset_pb2_grpc.OffsetServiceStub(self._channel)
-        self.clients = client_pb2_grpc.ClientServiceStub(self._channel)
-        self.pops = pop_pb2_grpc.PopServiceStub(self._channel)
-        self.transactions = transaction_pb2_grpc.TransactionServiceStub(self._channel)
+        self.messages = Stub(message_pb2, self._channel)
+        self.offsets = Stub(offset_pb2, self._channel)
+        self.clients = Stub(client_pb2, self._channel)
+        self.pops = Stub(pop_pb2, self._channel)
+        self.transactions = Stub(transaction_pb2, self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
-        self.admin = admin_pb2_grpc.AdminServiceStub(self._channel)
+        self.admin = Stub(admin_pb2, self._channel)
 
     async def __aenter__(self) -> Self:
         return self

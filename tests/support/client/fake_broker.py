@@ -16,18 +16,16 @@ from typing import Any, Self
 import grpc
 from aerobee.broker.v1 import (
     admin_pb2,
-    admin_pb2_grpc,
     message_pb2,
-    message_pb2_grpc,
     offset_pb2,
-    offset_pb2_grpc,
 )
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire import message_id, properties
 from aerobee_wire.route import READ_WRITE
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 from support import records
+from support.stubs import add_handlers
 
 HOST = "127.0.0.1"
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -80,9 +78,9 @@ class FakeBroker:
 
     def start(self) -> None:
         self._server = new_server()
-        message_pb2_grpc.add_MessageServiceServicer_to_server(_Messages(self), self._server)
-        offset_pb2_grpc.add_OffsetServiceServicer_to_server(_Offsets(self), self._server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(_Admin(self), self._server)
+        add_handlers(self._server, message_pb2, _Messages(self))
+        add_handlers(self._server, offset_pb2, _Offsets(self))
+        add_handlers(self._server, admin_pb2, _Admin(self))
         self.address = f"{HOST}:{self._server.add_insecure_port(f'{HOST}:0')}"
         self._server.start()
 
@@ -149,7 +147,7 @@ class FakeCluster:
         for broker in self.brokers.values():
             broker.start()
         self._server = new_server()
-        namesrv_pb2_grpc.add_NamesrvServiceServicer_to_server(_Namesrv(self), self._server)
+        add_handlers(self._server, namesrv_pb2, _Namesrv(self))
         self.namesrv = f"{HOST}:{self._server.add_insecure_port(f'{HOST}:0')}"
         self._server.start()
         return self
@@ -179,7 +177,7 @@ def new_server() -> grpc.Server:
     return grpc.server(ThreadPoolExecutor(8), options=options)
 
 
-class _Namesrv(namesrv_pb2_grpc.NamesrvServiceServicer):
+class _Namesrv:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
@@ -217,7 +215,7 @@ class _Namesrv(namesrv_pb2_grpc.NamesrvServiceServicer):
         )
 
 
-class _Messages(message_pb2_grpc.MessageServiceServicer):
+class _Messages:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
 
@@ -265,7 +263,7 @@ class _Messages(message_pb2_grpc.MessageServiceServicer):
         return response
 
 
-class _Offsets(offset_pb2_grpc.OffsetServiceServicer):
+class _Offsets:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
 
@@ -297,7 +295,7 @@ class _Offsets(offset_pb2_grpc.OffsetServiceServicer):
         return offset_pb2.SearchOffsetResponse(queue_offset=next(found, queue.max_offset))
 
 
-class _Admin(admin_pb2_grpc.AdminServiceServicer):
+class _Admin:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
 

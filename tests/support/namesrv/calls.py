@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import grpc
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
-from aerobee.namesrv.v1 import namesrv_pb2_grpc
 
 from aerobee_wire.status import Code, MqError, error_from
+from support.stubs import Stub
 
 CLUSTER = "DefaultCluster"
 TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ class Caller:
         self._channel = grpc.insecure_channel(
             address, options=[("grpc.use_local_subchannel_pool", 1)]
         )
-        self.stub: Any = namesrv_pb2_grpc.NamesrvServiceStub(self._channel)
+        self.stub: Any = Stub(pb, self._channel)
 
     def __enter__(self) -> Self:
         return self

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pool import Default
 
+from aerobee_chassis.rpc.standard_services import HEALTH
 from aerobee_wire.identity import ROLES, Identity
 from support.repository.tree import ROOT
 
@@ -167,13 +169,18 @@ def user_may(expected: Expected, grants: tuple[Grant, ...], names: Mapping[str, 
     return True
 
 
+def method_of(path: str) -> MethodDescriptor:
+    """The RPC of this path, of our contracts or of gRPC's."""
+    service, _, method = path[1:].partition("/")
+    pool = HEALTH.file.pool if service.startswith("grpc.") else Default()
+    return pool.FindServiceByName(service).methods_by_name[method]
+
+
 def request_for(path: str, names: Mapping[str, str]) -> Any:
     """A request with these names in its fields. A service of gRPC has none."""
     if not path.startswith("/aerobee."):
         return None
-    service, _, method = path[1:].partition("/")
-    kind = Default().FindServiceByName(service).methods_by_name[method].input_type
-    request = message_factory.GetMessageClass(kind)()
+    request = message_factory.GetMessageClass(method_of(path).input_type)()
     for field, name in names.items():
         fill(request, field.split("."), name)
     return request

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.client import AsyncAdminClient
@@ -19,6 +19,7 @@ from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync
 from support.processes.service import ServiceProcess, namesrv_process, unless_set
+from support.stubs import Stub
 
 BROKER = "group-a"
 LOG_FILE_BYTES = 1 << 20
@@ -149,7 +150,7 @@ class BrokerGroup:
     async def registered(self) -> namesrv_pb2.BrokerMembers:
         """The members that the name server has."""
         async with grpc.aio.insecure_channel(self.namesrv) as channel:
-            stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+            stub = Stub(namesrv_pb2, channel)
             async for answer in stub.WatchBrokers(namesrv_pb2.WatchBrokersRequest()):
                 known: list[namesrv_pb2.BrokerMembers] = list(answer.brokers)
                 return next(each for each in known if each.broker_name == self.name)

@@ -8,7 +8,8 @@ from typing import Any, Self
 import grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
+
+from support.stubs import Stub
 
 METADATA = (("x-mq-client-id", "host@1@0@abc"),)
 GROUP = d.Resource(name="g")
@@ -37,7 +38,7 @@ class Client:
             self.channel = grpc.secure_channel(address, credentials, options)
         else:
             self.channel = grpc.insecure_channel(address, options)
-        self.stub = service_pb2_grpc.MessagingServiceStub(self.channel)
+        self.stub = Stub(s, self.channel)
         self._sent = 0
 
     def __enter__(self) -> Self:

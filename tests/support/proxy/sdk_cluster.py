@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
+from aerobee.broker.v1 import admin_pb2
 from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
 
 from aerobee_client import AdminClient
 from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy.official_sdk import Sdk, SdkError
+from support.stubs import Stub
 
 ALL = ("TAG", "*")
 INVISIBLE_S = 10  # the shortest that a receive may ask for
@@ -85,10 +86,10 @@ class Cluster:
         with AdminClient(self.namesrv.address) as admin:
             return {queue.broker_name for queue in admin.topic_status(topic) if queue.max_offset}
 
-    def _admins(self) -> Iterator[admin_pb2_grpc.AdminServiceStub]:
+    def _admins(self) -> Iterator[Stub]:
         for broker in self.brokers:
             with grpc.insecure_channel(broker.address) as channel:
-                yield admin_pb2_grpc.AdminServiceStub(channel)
+                yield Stub(admin_pb2, channel)
 
 
 def sdk_broker(data: Path, name: str, namesrv: str, *options: str) -> ServiceProcess:

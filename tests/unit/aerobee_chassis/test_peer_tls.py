@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from aerobee_chassis.config import load
 from aerobee_chassis.errors import CertificateError, ConfigError
 from aerobee_chassis.logs import SECRETS
 from aerobee_chassis.rpc.peer_tls import PeerTlsOptions, ServerTlsOptions, warn_of_expiry
+from aerobee_http2.tls import client_context, server_context
+from aerobee_wire.certificates import Pem
 from support.codes import raises_about
 from support.processes import certificates
 
@@ -132,7 +135,13 @@ def test_encrypted_key_is_used_with_the_password_of_a_file(tmp_path: Path) -> No
         assert "\n" not in str(caught.value)
     password.write_text("opensesame\n")
     peers = calling(*paths, f"tlsKeyPasswordFile={password}").peer_tls()
-    assert peers is not None and b"BEGIN PRIVATE KEY" in peers.of(SEND).key
+    assert peers is not None
+    channel = peers.of(SEND)
+    pem = Pem(channel.authorities, channel.certificate, channel.key, channel.password)
+    assert pem.key == key.read_bytes() and "opensesame" not in repr(channel)
+    assert client_context(pem) and server_context(pem, checks_clients=True)
+    with pytest.raises(ssl.SSLError):
+        client_context(pem._replace(password="other"))
     assert SECRETS.masked("the password is opensesame") == "the password is [redacted]"
 
 

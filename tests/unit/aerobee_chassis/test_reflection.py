@@ -7,14 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aerobee_foreign.grpc.reflection.v1 import reflection_pb2 as v1
+from aerobee_foreign.grpc.reflection.v1alpha import reflection_pb2 as v1alpha
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_reflection.v1alpha.reflection_pb2 import (
-    ServerReflectionRequest as Request,
-)
-from grpc_reflection.v1alpha.reflection_pb2 import (
-    ServerReflectionResponse as Response,
-)
 
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.standard_services import HEALTH, REFLECTION, Reflection
@@ -42,32 +38,34 @@ def pool() -> DescriptorPool:
     return found
 
 
-def answered(**asked: Any) -> Response:
+def answered(version: Any = v1, **asked: Any) -> Any:
     """Return the answer of a server whose only service has the pool above."""
-    answers: list[Response] = []
+    answers: list[Any] = []
 
     class Call:
-        async def write(self, answer: Response) -> None:
+        async def write(self, answer: Any) -> None:
             answers.append(answer)
 
-    async def requests() -> AsyncIterator[Request]:
-        yield Request(host="here", **asked)
+    async def requests() -> AsyncIterator[Any]:
+        yield version.ServerReflectionRequest(host="here", **asked)
 
     reflection = Reflection([Service("t.Service", (), pool())])
     asyncio.run(reflection.server_reflection_info(requests(), Call()))  # type: ignore[arg-type]
     [answer] = answers
-    assert answer.original_request == Request(host="here", **asked)
+    assert isinstance(answer, version.ServerReflectionResponse)
+    assert answer.original_request == version.ServerReflectionRequest(host="here", **asked)
     return answer
 
 
-def files(answer: Response) -> list[str]:
+def files(answer: Any) -> list[str]:
     described = answer.file_descriptor_response.file_descriptor_proto
     return [FileDescriptorProto.FromString(each).name for each in described]
 
 
-def test_services_are_listed_by_their_names() -> None:
-    listed = answered(list_services="*").list_services_response.service
-    names = [HEALTH.full_name, REFLECTION.full_name, "t.Service"]
+@pytest.mark.parametrize("version", [v1, v1alpha], ids=lambda each: each.DESCRIPTOR.package)
+def test_services_are_listed_by_their_names(version: Any) -> None:
+    listed = answered(version, list_services="*").list_services_response.service
+    names = [*(each.full_name for each in (HEALTH, *REFLECTION)), "t.Service"]
     assert [each.name for each in listed] == names
 
 
@@ -80,8 +78,14 @@ def test_a_file_comes_with_those_that_it_imports() -> None:
     assert files(answered(file_containing_symbol="t.Extended")) == ["base.proto"]
 
 
+def test_the_services_of_each_server_are_described() -> None:
+    for each in (HEALTH, *REFLECTION):
+        assert files(answered(file_containing_symbol=each.full_name)) == [each.file.name]
+
+
 def test_what_no_service_has_in_its_pool_comes_from_the_default_one() -> None:
-    assert files(answered(file_containing_symbol=HEALTH.full_name)) == [HEALTH.file.name]
+    file = FileDescriptorProto.DESCRIPTOR.file.name
+    assert files(answered(file_by_filename=file)) == [file]
 
 
 def test_numbers_of_extensions_are_sorted() -> None:

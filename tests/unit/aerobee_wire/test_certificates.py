@@ -32,7 +32,7 @@ def test_the_contents_are_read(tmp_path: Path) -> None:
     pem = given.load()
     assert pem.authorities == pem.certificate == Path(given.certificate).read_bytes()
     assert pem.key == Path(given.key).read_bytes()
-    assert CertificateFiles(authorities=given.authorities).load()[1:] == (b"", b"")
+    assert CertificateFiles(authorities=given.authorities).load()[1:] == (b"", b"", "")
 
 
 @pytest.mark.parametrize(

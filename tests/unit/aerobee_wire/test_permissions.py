@@ -12,8 +12,7 @@ import pytest
 from aerobee.broker.v1 import admin_pb2, client_pb2, config_pb2, message_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf import message_factory
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.descriptor_pool import Default
+from google.protobuf.descriptor import ServiceDescriptor
 
 from aerobee_wire.access.caller import Caller as CallOf
 from aerobee_wire.access.policies import ACTIONS, ALL_ACTIONS, GROUP, TOPIC, Need, policy
@@ -57,6 +56,7 @@ from support.permissions.page import (
     Expected,
     Grant,
     may_call,
+    method_of,
     read,
     request_for,
     user_may,
@@ -69,11 +69,6 @@ def services() -> Iterator[ServiceDescriptor]:
     for path in sorted((GENERATED / "aerobee").rglob("*_pb2.py")):
         name = ".".join(path.relative_to(GENERATED).with_suffix("").parts)
         yield from importlib.import_module(name).DESCRIPTOR.services_by_name.values()
-
-
-def method_of(path: str) -> MethodDescriptor:
-    service, _, method = path[1:].partition("/")
-    return Default().FindServiceByName(service).methods_by_name[method]
 
 
 def is_ours(path: str) -> bool:

@@ -2,8 +2,8 @@
 
 Name servers share no data, so each process needs the address of each one. A name with several DNS
 records, such as that of a headless Service in Kubernetes, is one name server for each record. A
-name with one record stays a name: gRPC resolves it, and messages show it. Records are read again
-every PERIOD_S, so that name servers may be added, removed or moved while processes run.
+name with one record stays a name: each connection resolves it, and messages show it. Records are
+read again every PERIOD_S, so that name servers may be added, removed or moved while processes run.
 
 This module does not call name servers.
 """

@@ -2,8 +2,8 @@
 
 A broker with shards has a port for each of them: name all ports.
 
-The module implements HTTP/2 itself, because importing gRPC takes more processor time than the idle
-services use. It first tries plaintext, then TLS without verifying the certificate, because the
+The module implements HTTP/2 itself, because importing a client takes more processor time than the
+idle services use. It first tries plaintext, then TLS without verifying the certificate, because the
 request has no secrets. It presents the certificate of AEROBEE_TLS_CERT_PATH and
 AEROBEE_TLS_KEY_PATH, if they are set, because a service may require one.
 

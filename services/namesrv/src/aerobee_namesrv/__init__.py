@@ -1,3 +1,3 @@
 """Report to clients which broker serves which topic. A name server carries no messages."""
 
-import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc
+import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog

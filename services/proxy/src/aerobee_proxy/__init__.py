@@ -3,4 +3,4 @@
 A restart of the proxy loses no messages and no offsets, because brokers store all lasting state.
 """
 
-import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc
+import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog

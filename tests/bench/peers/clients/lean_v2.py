@@ -15,7 +15,6 @@ from typing import Any
 import grpc
 from aerobee_foreign.apache.rocketmq.v2 import definition_pb2 as d
 from aerobee_foreign.apache.rocketmq.v2 import service_pb2 as s
-from aerobee_foreign.apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_client import AsyncAdminClient
 from bench import load
@@ -23,6 +22,7 @@ from bench.load import SERVICE
 from bench.peers.clients.program import Client, See, main
 from bench.peers.clients.stored import stored
 from bench.peers.tally import body as make_body
+from support.stubs import Stub
 
 RECEIVE = 32
 INVISIBLE_S, WAIT_S, TIMEOUT_S = 60, 1, 30.0
@@ -86,7 +86,7 @@ class LeanV2(Client):
         """Send settings on a stream that stays open."""
         settings.access_point.CopyFrom(self._endpoints)
         commands = _Open(s.TelemetryCommand(settings=settings))
-        stub = service_pb2_grpc.MessagingServiceStub(self._settings)
+        stub = Stub(s, self._settings)
         stream = stub.Telemetry(commands, metadata=client)
         await asyncio.to_thread(next, stream)
         self._streams.append((commands, stream))

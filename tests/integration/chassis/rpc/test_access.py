@@ -47,6 +47,7 @@ from support.permissions.page import (
     Caller,
     Grant,
     may_call,
+    method_of,
     read,
     request_for,
     user_may,
@@ -54,7 +55,8 @@ from support.permissions.page import (
 from support.processes import certificates
 
 SERVICES = sorted(
-    {path[1:].rpartition("/")[0] for path in TABLE} - {HEALTH.full_name, REFLECTION.full_name}
+    {path[1:].rpartition("/")[0] for path in TABLE}
+    - {each.full_name for each in (HEALTH, *REFLECTION)}
 )
 FILE = "process"
 
@@ -159,8 +161,7 @@ async def channel(root: Path, address: str, caller: Caller) -> AsyncIterator[grp
 
 async def refusal(opened: Any, path: str, **fields: str) -> str:
     """The RPC that the caller may not call, or "" if the handler was called."""
-    service, _, name = path[1:].partition("/")
-    method = Default().FindServiceByName(service).methods_by_name[name]
+    method = method_of(path)
     request = message_factory.GetMessageClass(method.input_type)(**fields)
     call: Any
     if method.client_streaming:

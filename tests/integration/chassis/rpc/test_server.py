@@ -11,8 +11,9 @@ from typing import Any
 import grpc
 import pytest
 import structlog
+from aerobee_foreign.grpc.reflection.v1 import reflection_pb2 as v1
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2 as v1alpha
 
 from aerobee_chassis import healthcheck
 from aerobee_chassis.errors import PortInUse
@@ -20,6 +21,7 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from support.codes import raises_about
+from support.stubs import Stub
 
 # grpc's own health service, implemented by hand, stands for any service.
 DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -104,7 +106,7 @@ async def test_health_answers_for_the_process_and_each_service(channel: grpc.aio
         assert (await stub.Check(Request(service=name))).status == Response.SERVING
 
 
-async def test_the_probe_of_a_container_asks_without_grpc(server: Server) -> None:
+async def test_the_probe_of_a_container_imports_no_client(server: Server) -> None:
     assert await asyncio.to_thread(healthcheck.serving, server.address)
     server.set_serving(False)
     assert not await asyncio.to_thread(healthcheck.serving, server.address)
@@ -117,7 +119,8 @@ async def test_the_probe_of_a_container_asks_without_grpc(server: Server) -> Non
     )
     assert (done.returncode, done.stdout) == (1, "not serving\n")
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "socket" in imported and not imported & {"asyncio", "grpc", "ssl", "structlog"}
+    heavy = {"asyncio", "google.protobuf", "ssl", "structlog"}
+    assert "socket" in imported and not imported & heavy
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(9)])
@@ -134,10 +137,10 @@ async def test_the_probe_reports_a_port_that_is_no_grpc(answer: bytes) -> None:
             await asyncio.to_thread(healthcheck.serving, f"127.0.0.1:{port}")
 
 
-async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    ask = reflection_pb2.ServerReflectionRequest(list_services="")
-    async for answer in stub.ServerReflectionInfo(iter([ask])):
+@pytest.mark.parametrize("version", [v1, v1alpha], ids=lambda each: each.DESCRIPTOR.package)
+async def test_reflection_lists_the_services(channel: grpc.aio.Channel, version: Any) -> None:
+    ask = version.ServerReflectionRequest(list_services="")
+    async for answer in Stub(version, channel).ServerReflectionInfo(iter([ask])):
         names = {service.name for service in answer.list_services_response.service}
     assert {"test.Echo", "grpc.health.v1.Health"} <= names
 

@@ -231,7 +231,7 @@ class AsyncRocketMq(AsyncClient):
         """Restart the broker on the same port and data.
 
         A running broker is stopped gracefully first. The call returns when this process can reach
-        the broker again, because gRPC pauses between attempts to connect.
+        the broker again, because a channel pauses between attempts to connect.
         """
         await _call_control(self.namesrv, rpcs.RESTART_BROKER, suite_pb2.RestartBrokerRequest())
         self._broker_is_down = False

@@ -4,9 +4,9 @@ Spark runs with two local threads by default, without web pages and console outp
 spark-submit, the session of spark-submit is used. Then the user configures master, memory and logs,
 and this module sets only the options that affect rows.
 
-PySpark could start the JVM itself, but it would fork this process and run Python code in the child.
-That deadlocks or fails if this process uses gRPC, and the JVM would print to our stderr. So this
-module starts the JVM directly, and redirects its output to a file. PySpark finds the JVM by two
+PySpark could start the JVM itself, but it would fork this process, which has threads, and run
+Python code in the child. That can deadlock, and the JVM would print to our stderr. So this module
+starts the JVM directly, and redirects its output to a file. PySpark finds the JVM by two
 environment variables.
 """
 

@@ -26,7 +26,6 @@ from aerobee_chassis.logs import SECRETS
 from aerobee_chassis.rpc.access import Access, Policy
 from aerobee_chassis.rpc.audit import Audit
 from aerobee_chassis.rpc.audit_log import AuditLog
-from aerobee_chassis.rpc.decrypted_key import decrypted
 from aerobee_chassis.rpc.guesses import Guesses
 from aerobee_chassis.rpc.transport import ChannelTls
 from aerobee_http2.tls import server_context
@@ -107,7 +106,6 @@ class PeerTlsOptions(Options):
             self.tls_cert_path,
             self.tls_key_path,
             password=self._key_password,
-            decrypt=decrypted,
         )
 
     def _key_password(self) -> str:

@@ -99,10 +99,11 @@ class Server(Component):
         """Create the server. Raises TypeError if an RPC has no row in the table of permissions."""
         names = [service.name for service in services]
         self._health = Health(names)
+        reflection = Reflection(services)
         self._services = (
             *services,
             bind(HEALTH, self._health),
-            bind(REFLECTION, Reflection(services)),
+            *(bind(each, reflection) for each in REFLECTION),
         )
         self._host = host
         self.port = port  # 0 means a free one, until the server is started

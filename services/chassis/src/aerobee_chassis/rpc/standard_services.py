@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from aerobee_foreign.grpc.health.v1 import health_pb2 as pb
+from aerobee_foreign.grpc.reflection.v1 import reflection_pb2 as v1
+from aerobee_foreign.grpc.reflection.v1alpha import reflection_pb2 as v1alpha
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import Default, DescriptorPool
-from grpc_health.v1 import health_pb2 as pb
-from grpc_reflection.v1alpha import reflection_pb2
 
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.services import Service
 
 HEALTH = pb.DESCRIPTOR.services_by_name["Health"]
 _Status = pb.HealthCheckResponse
-_Request: TypeAlias = reflection_pb2.ServerReflectionRequest
-_Response: TypeAlias = reflection_pb2.ServerReflectionResponse
+# v1alpha is v1 under its former name, which most clients try.
+REFLECTION = tuple(each.DESCRIPTOR.services_by_name["ServerReflection"] for each in (v1, v1alpha))
+_Request: TypeAlias = v1.ServerReflectionRequest | v1alpha.ServerReflectionRequest
+_Response: TypeAlias = v1.ServerReflectionResponse | v1alpha.ServerReflectionResponse
+_RESPONSES: Mapping[type[_Request], Any] = {
+    each.ServerReflectionRequest: each.ServerReflectionResponse for each in (v1, v1alpha)
+}
 _INVALID_ARGUMENT, _NOT_FOUND = 3, 5  # statuses of gRPC
 
 
@@ -80,27 +86,22 @@ class Health:
         self._changed = asyncio.Event()
 
 
-REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
-
-
 class Reflection:
     """Answer clients that ask for the descriptors of the services."""
 
     def __init__(self, services: Sequence[Service]) -> None:
-        self._names = sorted(
-            {*(service.name for service in services), HEALTH.full_name, REFLECTION.full_name}
-        )
+        standard = [each.full_name for each in (HEALTH, *REFLECTION)]
+        self._names = sorted({*(service.name for service in services), *standard})
         # What is in a service's own pool hides what has the same name in the default one.
-        self._pools = tuple(
-            dict.fromkeys([*(service.pool or Default() for service in services), Default()])
-        )
+        pools = [service.pool or Default() for service in services]
+        self._pools = tuple(dict.fromkeys([*pools, HEALTH.file.pool, Default()]))
 
     async def server_reflection_info(self, requests: AsyncIterator[_Request], call: Call) -> None:
         async for request in requests:
             await call.write(self._answer(request))
 
     def _answer(self, request: _Request) -> _Response:
-        answer = _Response(original_request=request)
+        answer: _Response = _RESPONSES[type(request)](original_request=request)
         if request.HasField("list_services"):
             for name in self._names:
                 answer.list_services_response.service.add(name=name)

@@ -124,13 +124,14 @@ class ChannelTls:
 
     `authorities` contains the authorities that may have signed the certificate of the other side.
     `certificate` and `key` are presented to the other side; they are empty if this side presents
-    none. `server_name` is the name that the certificate of the other side must have; if it is
-    empty, this is the name of the host.
+    none. `password` is that of an encrypted key. `server_name` is the name that the certificate of
+    the other side must have; if it is empty, this is the name of the host.
     """
 
     authorities: bytes
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
+    password: str = field(default="", repr=False)
     server_name: str = ""
 
     def of(self, path: str, broker_name: str = "") -> ChannelTls:

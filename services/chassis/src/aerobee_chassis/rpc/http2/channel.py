@@ -30,7 +30,7 @@ class Http2Channel:
     ) -> None:
         context, server_name = None, ""
         if tls is not None:
-            context = client_context(Pem(tls.authorities, tls.certificate, tls.key))
+            context = client_context(Pem(tls.authorities, tls.certificate, tls.key, tls.password))
             server_name = tls.server_name
         self._channel = Channel(target, context, server_name, options.times)
         self._max_request_bytes = options.max_request_bytes
