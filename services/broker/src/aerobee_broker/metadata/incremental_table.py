@@ -235,7 +235,12 @@ class IncrementalTable(PersistentTable):
         if super().read():
             return True
         if self._changes.is_there:
-            raise self._changes.damaged("its JSON file and the backup are missing")
+            path, changes = self._file.path, self._changes.path.name
+            raise ConfigFileDamaged(
+                path,
+                f"{path}: it and its .bak are missing, and {changes} continues it",
+                f"restore the file; or remove {changes} and its .bak, and the table begins empty",
+            )
         return False
 
     def _load_content(self, content: dict[str, Any]) -> None:

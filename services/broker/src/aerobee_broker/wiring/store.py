@@ -27,6 +27,7 @@ from aerobee_wire.queues.lite import LITE
 _WARNINGS = frozenset(
     {
         "allocation_failed",
+        "deletion_found_in_log",
         "directory_left",
         "disk_full",
         "file_unreadable",

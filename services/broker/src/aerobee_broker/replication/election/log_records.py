@@ -35,12 +35,18 @@ class LogRecord(NamedTuple):
 
     - `generation`: rises at each start, and before each cut of the log.
     - `end`: the physical offset at which the log on the disk ended.
-    - `epoch`: the highest epoch that the replica knew.
+    - `epoch`: the highest epoch that the replica knew. It never falls, but the order of records
+      only compares it if everything else is equal.
     """
 
     generation: int
     end: int
     epoch: int
+
+    def shows_older(self, generation: int, end: int, epoch: int) -> bool:
+        """Return whether a disk in this state is an older copy, or has an older `epochs.json`."""
+        is_lower = epoch < self.epoch and can_reach(self.epoch, epoch)
+        return is_lower or (generation, end) < (self.generation, self.end)
 
 
 class NameServers(Protocol):
@@ -81,7 +87,7 @@ class LogWitness:
                 return
             for each, record in answer.items():
                 if record.generation < MOST_STARTS:
-                    self.records[each] = max(record, self.records.get(each, record))
+                    self.records[each] = record.joined(self.records.get(each, record))
             try:
                 await self._compare(own, self.records.get(store_id, own))
             except OSError as error:
@@ -98,7 +104,7 @@ class LogWitness:
         if store.enrollment.is_doubtful and not store.is_displaced:
             self._is_raised = True
             await store.note_complete(known.generation)
-        elif known > own:
+        elif known.shows_older(*own):
             await self._went_back(own, known)
         elif not self._is_raised:
             self._is_raised = True
