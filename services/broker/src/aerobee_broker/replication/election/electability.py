@@ -230,7 +230,8 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
 def _went_back(found: ReplicaStatus, records: Mapping[str, LogRecord]) -> bool:
     """Return whether the disk of this replica is older than its record."""
     known = records.get(found.log.replica.store_id)
-    return known is not None and (known.generation, known.end) > (found.generation, found.synced)
+    state = found.generation, found.synced, found.log.epoch
+    return known is not None and known.shows_older(*state)
 
 
 def _why_not(found: Sequence[ReplicaStatus], records: Mapping[str, LogRecord]) -> str:
@@ -241,7 +242,8 @@ def _why_not(found: Sequence[ReplicaStatus], records: Mapping[str, LogRecord]) -
         if known is not None and _went_back(each, records):
             text += (
                 f" Replica {replica} does not count: its disk ends at physical offset "
-                f"{each.synced}, and it had more, up to {known.end} at least."
+                f"{each.synced} in epoch {each.log.epoch}, and it had {known.end} bytes, and epoch "
+                f"{known.epoch}."
             )
         elif each.damage.ranges:
             text += (

@@ -31,17 +31,22 @@ MOST_STARTS = 1 << 40  # a higher generation is wrong
 
 
 class LogRecord(NamedTuple):
-    """How far a log went. Of two records of one store, the higher is the newer one.
+    """How far a log went.
 
     - `generation`: rises at each start, and before each cut of the log.
-    - `end`: the physical offset at which the log on the disk ended.
-    - `epoch`: the highest epoch that the replica knew. It never falls, but the order of records
-      only compares it if everything else is equal.
+    - `end`: the physical offset at which the log on the disk ended. It only grows within a
+      generation.
+    - `epoch`: the highest epoch that the replica knew. It never falls.
     """
 
     generation: int
     end: int
     epoch: int
+
+    def joined(self, other: LogRecord) -> LogRecord:
+        """Return the newest values of two records of one store."""
+        newest = max(self[:2], other[:2])
+        return LogRecord(*newest, max(self.epoch, other.epoch))
 
     def shows_older(self, generation: int, end: int, epoch: int) -> bool:
         """Return whether a disk in this state is an older copy, or has an older `epochs.json`."""
