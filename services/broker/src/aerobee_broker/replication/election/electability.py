@@ -242,8 +242,10 @@ def _why_not(found: Sequence[ReplicaStatus], records: Mapping[str, LogRecord]) -
         if known is not None and _went_back(each, records):
             text += (
                 f" Replica {replica} does not count: its disk ends at physical offset "
-                f"{each.synced} in epoch {each.log.epoch}, and it had {known.end} bytes, and epoch "
-                f"{known.epoch}."
+                f"{each.synced}, and it had more, up to {known.end} at least."
+                if known.epoch <= each.log.epoch
+                else f" Replica {replica} does not count: its epochs end at {each.log.epoch}, and "
+                f"it knew epoch {known.epoch}."
             )
         elif each.damage.ranges:
             text += (
