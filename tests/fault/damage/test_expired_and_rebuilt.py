@@ -123,7 +123,9 @@ class History:
                 self.store.maintain_files()
 
     def delete(self) -> None:
-        self.lists.append({path: self.disk.files()[path] for path in LISTS if self.disk.exists(path)})
+        self.lists.append(
+            {path: self.disk.files()[path] for path in LISTS if self.disk.exists(path)}
+        )
         topic = self.rng.choice(TOPICS)
         self.store.delete_topic(topic)
         self._forget(topic)

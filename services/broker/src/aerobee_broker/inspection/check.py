@@ -208,7 +208,6 @@ def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
                 problems.append(Problem(folder / name, f"invalid JSON: {error}{hint}"))
     for name in disk.list(folder):
         table = folder / f"{name.partition('.')[0]}.json"
-        backup = table.with_name(f"{table.name}.bak")
-        is_change_file = name.endswith((".changes", ".changes.bak"))
-        if is_change_file and not (disk.exists(table) or disk.exists(backup)):
+        found = disk.exists(table) or disk.exists(table.with_name(f"{table.name}.bak"))
+        if name.endswith((".changes", ".changes.bak")) and not found:
             problems.append(Problem(table, f"it is missing, and {name} continues it"))

@@ -90,6 +90,11 @@ async def test_a_copy_begins_without_backups_of_what_it_wipes() -> None:
     await own.close()
 
 
+def is_doubtful(own: ReplicaStore) -> bool:
+    assert own.is_displaced == own.enrollment.is_doubtful
+    return own.is_displaced
+
+
 async def test_older_copy_of_the_epochs_alone_is_noticed_without_name_servers() -> None:
     own = await opened()
     file = PATH / "config" / "epochs.json"
@@ -98,13 +103,13 @@ async def test_older_copy_of_the_epochs_alone_is_noticed_without_name_servers() 
     own.epochs.change(lambda history: history.note(PROMOTION_STEP))
     await own.raise_generation(0)
     await own.reopen()
-    assert not own.is_displaced
+    assert not is_doubtful(own)
     replace_file(own.environment.disk, file, older)
     await own.reopen()
-    assert own.is_displaced and own.enrollment.is_doubtful
+    assert is_doubtful(own)
     assert own.highest_epoch() == PROMOTION_STEP, "it takes part in no lower epoch"
     await own.note_complete(0)
     own.note_current(PROMOTION_STEP)
     await own.reopen()
-    assert not own.is_displaced
+    assert not is_doubtful(own)
     await own.close()

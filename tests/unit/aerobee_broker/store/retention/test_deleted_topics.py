@@ -236,7 +236,7 @@ def test_older_list_of_deleted_topics_hides_no_message_of_a_later_topic(
     """The queues are rebuilt with a list that lacks the last deletion, or all."""
     store, disk, _ = new_store()
     send(store, numbered_messages(0, 4, "b"))
-    older = [None, None]
+    older: list[bytes | None] = [None, None]
     for _ in range(earlier):
         send(store, numbered_messages(90, 4))
         store.delete_topic("a")

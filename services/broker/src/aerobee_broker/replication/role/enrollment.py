@@ -7,8 +7,8 @@ that this replica has read. A coordinator with a lower version has lost changes.
 Without etcd, name servers keep the records. Then the generation also rises before each cut of the
 log, so that the log only grows within a generation. `is_doubtful` is True if the store may lack
 what was confirmed with its id: the disk is an older copy, or another process has a copy of it.
-`epoch` is the highest epoch that the store knew at its last start. If `epochs.json` has a lower one,
-only that file is an older copy. The store shows this by itself, without name servers.
+`epoch` is the highest epoch that the store knew at its last start. If `epochs.json` has a lower
+one, only that file is an older copy. The store shows this by itself, without name servers.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ class UnitRepair:
         while (found_at := find_record(self._log, at, limit, check_crc=True)) is not None:
             found = self._log_reader.get(found_at)
             has_unit = found.sys_flag & record.TRANSACTION_MASK not in _WITHOUT_UNIT
-            if has_unit and (found.topic, found.queue_id) == (queue.topic.name, queue.queue_id):
-                if found.queue_offset >= queue_offset:
-                    return found if found.queue_offset == queue_offset else None
+            is_of_queue = (found.topic, found.queue_id) == (queue.topic.name, queue.queue_id)
+            if has_unit and is_of_queue and found.queue_offset >= queue_offset:
+                return found if found.queue_offset == queue_offset else None
             at = found_at + found.store_size
         return None
