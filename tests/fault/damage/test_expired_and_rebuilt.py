@@ -1,6 +1,7 @@
 """F6, F24: log files expire, topics are deleted and made again, derived files are lost and rebuilt,
 and the process or the power goes in the middle: of a deletion, of a start. Every message that has
-not expired is there, at its offset; no queue counts from 0 again but that of a deleted topic. Some
+not expired is there, at its offset; no queue counts from 0 again but that of a deleted topic. An
+older list of deleted topics may bring deleted messages back, and hides none of a later topic. Some
 topics have a retention time of their own, which is raised: an expired message never comes back.
 """
 
@@ -12,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from aerobee_broker.disk import replace_file
 from aerobee_broker.store.derived.checkpoint import decode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
@@ -25,6 +27,8 @@ from support.disk.stores import LOG, PATH, SMALL, Queue, claim, open_store, send
 
 TOPICS = ("busy", "other", "now and then", "rare")
 NEVER = 1 << 60
+LIST = PATH / "config" / "deletedTopics.json"
+LISTS = (LIST, LIST.with_name(f"{LIST.name}.bak"))
 
 
 class History:
@@ -50,7 +54,8 @@ class History:
         self.times = {topic: TopicTime(rng.randint(1, 20) * 1_000) for topic in limited}
         self.lows: dict[Queue, int] = {}  # the highest minimum offset
         self.expired = 0
-        self.lost = self.rebuilt = 0
+        self.lost = self.rebuilt = self.returned = 0
+        self.lists: list[dict[Path, bytes]] = [{}]  # copies of the list of deleted topics
         self.start()
 
     def start(self) -> None:
@@ -79,6 +84,7 @@ class History:
             (3, self.lose),
             (3, self.crash_in_start),
             (2, self.crash_in_deletion),
+            (2, self.put_an_older_list_back),
         ]
         weights, what = zip(*steps, strict=True)
         self.rng.choices(what, weights)[0]()
@@ -117,6 +123,9 @@ class History:
                 self.store.maintain_files()
 
     def delete(self) -> None:
+        self.lists.append(
+            {path: self.disk.files()[path] for path in LISTS if self.disk.exists(path)}
+        )
         topic = self.rng.choice(TOPICS)
         self.store.delete_topic(topic)
         self._forget(topic)
@@ -203,6 +212,30 @@ class History:
         queue = self.sent.get((path.parts[-3], int(path.parts[-2])), [])
         return any(place >= low for _, place, _ in queue)
 
+    def put_an_older_list_back(self) -> None:
+        """And rebuild. Queues without a message of the later topic may show the earlier one."""
+        self.store.close()
+        self._killed()
+        for path in filter(self.disk.exists, LISTS):
+            self.disk.remove(path)
+            self.disk.sync_directory(path.parent)
+        for path, data in self.rng.choice(self.lists).items():
+            replace_file(self.disk, path, data)
+        self._lose_checkpoint()
+        self.start()
+        for topic in self.store.topics():
+            for queue_id in self.store.queues(topic):
+                if (topic, queue_id) not in self.sent:
+                    self._take_back(topic, queue_id)
+
+    def _take_back(self, topic: str, queue_id: int) -> None:
+        """These were deleted, so the next rebuild may drop them: they count as expired."""
+        low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
+        messages = self.sent[topic, queue_id] = [(b"", -1, 0)] * low
+        for place, size, _ in self.store.units(topic, queue_id, low, high - low):
+            messages.append((self.store.get(place, size).body, -1, 0))
+        self.returned += 1
+
     def crash_in_start(self) -> None:
         self._go()
         if self.rng.random() < 0.5:
@@ -230,7 +263,10 @@ class History:
             threshold_ms = time.threshold_ms(self.clock.now_ms())
             gone = [place for _, place, stored_ms in messages[:low] if stored_ms >= threshold_ms]
             claim(max(gone, default=-1) < self.low, f"{queue} has lost what has not expired")
-            claim(low >= self.lows.get(queue, 0), f"{queue} shows what had expired")
+            # Only the messages of files that had been removed, and are not older than their time.
+            again = messages[low : self.lows.get(queue, 0)]
+            come_back = all(place < self.low and at >= threshold_ms for _, place, at in again)
+            claim(come_back, f"{queue} shows what had expired")
             self.expired += any(place >= self.low for _, place, _ in messages[:low])
             self.lows[queue] = low
             if low < high:
@@ -239,7 +275,7 @@ class History:
 
 
 def test_unexpired_messages_survive_rebuilds_deletions_and_crashes(campaign: Campaign) -> None:
-    lost = rebuilt = steps = expired = 0
+    lost = rebuilt = steps = expired = returned = 0
     for seed in campaign.seeds(15, 1_000):
         history = History(seed)
         try:
@@ -250,6 +286,6 @@ def test_unexpired_messages_survive_rebuilds_deletions_and_crashes(campaign: Cam
             error.add_note(f"seed {seed}")
             raise
         lost, rebuilt = lost + history.lost, rebuilt + history.rebuilt
-        expired += history.expired
-    assert (rebuilt > 0 and expired > 0) or campaign.seed is not None
+        expired, returned = expired + history.expired, returned + history.returned
+    assert (rebuilt > 0 and expired > 0 and returned > 0) or campaign.seed is not None
     campaign.report(f"{steps} steps, {lost} losses, {rebuilt} rebuilds, 0 messages lost")

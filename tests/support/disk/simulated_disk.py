@@ -315,7 +315,10 @@ class SimulatedDisk:
 
     def sync_directory(self, path: Path) -> None:
         directory = self._directory(path)
-        if self.step() or self.rng.random() < 0.5:
+        with_power = self.step()
+        if with_power and self.fail_syncs(path):
+            raise _error(errno.EIO, path)
+        if with_power or self.rng.random() < 0.5:
             directory.sync()
             for below, content in self._directories.items():
                 if content.removed and path in below.parents:

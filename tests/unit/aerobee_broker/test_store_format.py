@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.disk import Disk, RealDisk, replace_file
+from aerobee_broker.errors import StoreOpenError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.format import (
     EXPONENTIAL_RETRY,
@@ -25,7 +26,7 @@ from aerobee_wire.checked_json import encode
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness
-from support.codes import raises_code
+from support.codes import raises_about, raises_code
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.lite.broker_client import make_parent
 
@@ -170,3 +171,35 @@ async def test_refused_store_is_not_recovered() -> None:
     with pytest.raises(StoreTooNew):
         await BrokerHarness.begin(STORE.parent, disk=disk)
     assert (disk.steps, disk.files()) == (steps, files)
+
+
+async def test_store_of_another_broker_is_refused_and_stays_as_it_is(
+    begin: Begin, tmp_path: Path
+) -> None:
+    """The disks of two brokers were exchanged."""
+    harness = await begin()
+    await harness.send("t", b"a")
+    await harness.end()
+    before = files_below(tmp_path / "store")
+    with raises_about(StoreOpenError, str(tmp_path / "store" / "config" / "format.json")):
+        await begin(brokerName="broker-b")
+    assert files_below(tmp_path / "store") == before
+    assert await (await begin()).bodies("t") == [b"a"]
+
+
+def test_owner_of_a_store_is_recorded_once_it_is_known() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(STORE / "config")
+    file = FormatFile(disk, STORE)
+    file.load()
+    file.note()
+    file.check_owner("c/a")
+    file.note((), "c/a")
+    file.note({LITE_TOPICS})
+    again = FormatFile(disk, STORE)
+    again.load()
+    again.check_owner("")  # named after its host
+    again.check_owner("c/a")
+    with pytest.raises(StoreOpenError):
+        again.check_owner("c/b")
+    assert again.required == {LITE_TOPICS}

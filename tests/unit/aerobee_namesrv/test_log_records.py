@@ -13,6 +13,14 @@ def test_higher_record_counts_whatever_comes_later() -> None:
     assert records.record("c", "b", [("s", LogRecord(4, 0, 1))]) == {"s": LogRecord(4, 0, 1)}
 
 
+def test_epoch_of_a_store_never_falls() -> None:
+    """Its file of epochs is an older copy, and its log is not."""
+    records = LogRecords()
+    records.record("c", "b", [("s", LogRecord(3, 100, 7))])
+    assert records.record("c", "b", [("s", LogRecord(3, 101, 1))]) == {"s": LogRecord(3, 101, 7)}
+    assert records.record("c", "b", [("s", LogRecord(4, 101, 1))]) == {"s": LogRecord(4, 101, 7)}
+
+
 def test_groups_are_apart() -> None:
     records = LogRecords()
     records.record("c", "b", [("s", LogRecord(3, 100, 1))])

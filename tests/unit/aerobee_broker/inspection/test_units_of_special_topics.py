@@ -103,6 +103,9 @@ async def test_topics_are_known_by_their_folders_where_the_table_cannot_say_it(
     _, report = check(tmp_path, capsys)
     assert [problem["file"] for problem in report["problems"]] == [str(table)]
     table.unlink()
+    _, report = check(tmp_path, capsys)
+    assert [problem["file"] for problem in report["problems"]] == [str(table)]
+    table.with_name("topics.changes.bak").unlink()
     assert check(tmp_path, capsys)[0] == 1  # nothing says so for a store without replicas
     EpochFile(RealDisk(), store / "config" / "epochs.json").save(EpochHistory())
     assert check(tmp_path, capsys)[0] == 0

@@ -128,16 +128,48 @@ async def test_a_gap_behind_the_backup_is_reported() -> None:
     assert events == ["config_file_damaged", "table_changes_missing"]
 
 
-async def test_a_change_file_without_its_json_file_counts_nothing() -> None:
-    table = await filled()
-    await table.put("new")
-    for path in (PATH, PATH.with_name("topics.json.bak")):
-        if table.disk.exists(path):
-            table.disk.remove(path)
-    again = Table(table.disk)
-    assert len(again.topics) == 0
-    await again.put("other")
-    assert again.found() == {"other"}
+async def test_a_change_file_without_its_json_file_is_refused() -> None:
+    """Everything in it would be lost without a notice, and the next save would remove it."""
+    table = Table(SimulatedDisk())
+    await table.put("first")
+    await table.put("second")
+    table.disk.remove(PATH)
+    assert not table.disk.exists(PATH.with_name("topics.json.bak")), "written only once"
+    with pytest.raises(ConfigFileDamaged, match="missing"):
+        Table(table.disk)
+    table.disk.remove(CHANGES)
+    assert len(Table(table.disk).topics) == 0
+
+
+@pytest.mark.parametrize("stops", [1, 2, 3])
+async def test_an_older_copy_of_the_json_file_loses_no_change(stops: int) -> None:
+    """The rotated change file continues it, or the backup is newer than it is."""
+    table = Table(SimulatedDisk())
+    await table.put("first", "removed")
+    older = table.disk.files()[PATH]
+    for number in range(stops):
+        table.topics.remove("removed")
+        await table.put(f"before the stop {number}")
+        await table.saved.finish()
+    await table.put("last")
+    assert decode(older)["changes"] < decode(table.disk.files()[PATH])["changes"]
+    table.disk.put(PATH, older)
+    with capture_logs() as logs:
+        again = Table(table.disk)
+    assert set(again.topics.rows()) == set(table.topics.rows())
+    assert [entry["event"] for entry in logs] == ["table_file_is_older"]
+    await again.put("after")
+    assert again.found() == {*table.topics.rows(), "after"}
+
+
+async def test_a_damaged_rotated_file_does_not_matter_beside_the_newest_json_file() -> None:
+    table = Table(SimulatedDisk())
+    for name in ("first", "second", "third"):
+        await table.put(name)
+        await table.saved.finish()
+    rotated = CHANGES.with_suffix(".changes.bak")
+    table.disk.put(rotated, table.disk.files()[rotated][:-3])
+    assert set(Table(table.disk).topics.rows()) == {"first", "second", "third"}
 
 
 async def test_a_row_of_another_shape_is_damage() -> None:

@@ -337,7 +337,7 @@ async def test_a_topic_that_only_the_log_has_is_adopted(
 ) -> None:
     await harness.broker.sending.sender.send([message("t", b"a", 3)])
     await harness.end()
-    for path in (harness.store.path / "config").glob("topics.json*"):
+    for path in (harness.store.path / "config").glob("topics.*"):
         path.unlink()
     second = await begin()
     assert await second.bodies("t", [3]) == [b"a"]

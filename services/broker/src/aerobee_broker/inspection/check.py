@@ -118,6 +118,14 @@ class Rebuilt:
             on_damage=lambda file, offset, reason: store.problems.append(
                 Problem(file, reason, offset)
             ),
+            on_deletion=lambda topic, below: store.problems.append(
+                Problem(
+                    store.path / "config" / "deletedTopics.json",
+                    f"it lacks a deletion of {topic}; the records of that topic below physical "
+                    f"offset {below} are deleted",
+                    below,
+                )
+            ),
             deleted_topics=store.deleted_topics,
             queues_from=0,
             index_from=0,
@@ -198,3 +206,8 @@ def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
                 backup = disk.exists(folder / f"{name}.bak")
                 hint = "; its .bak is used instead" if backup else ""
                 problems.append(Problem(folder / name, f"invalid JSON: {error}{hint}"))
+    for name in disk.list(folder):
+        table = folder / f"{name.partition('.')[0]}.json"
+        found = disk.exists(table) or disk.exists(table.with_name(f"{table.name}.bak"))
+        if name.endswith((".changes", ".changes.bak")) and not found:
+            problems.append(Problem(table, f"it is missing, and {name} continues it"))

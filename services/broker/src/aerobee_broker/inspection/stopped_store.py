@@ -159,12 +159,11 @@ def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
 def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str, int]:
     """Return a map from deleted topics to the physical offsets of their deletions."""
     file = path / "config" / "deletedTopics.json"
-    for each in (file, file.with_name(file.name + ".bak")):
+    files = [each for each in (file, file.with_name(file.name + ".bak")) if disk.exists(each)]
+    for each in files:
         try:
             found = decode(read_file(disk, each))
             return {str(topic): int(offset) for topic, offset in found.items()}
-        except FileNotFoundError:
-            return {}
         except (ValueError, TypeError) as error:
             problems.append(Problem(each, f"it cannot be read: {error}"))
     return {}

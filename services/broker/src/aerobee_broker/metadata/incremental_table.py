@@ -74,6 +74,22 @@ class ChangeFile:
         self._is_named = False
         return found + newest
 
+    @property
+    def is_there(self) -> bool:
+        """Return whether a change file exists, rotated or not."""
+        return self._disk.exists(self.path) or self._disk.exists(self._backup)
+
+    def rotated(self) -> list[dict[str, Any]]:
+        """Return the changes of the rotated file, oldest first, or [] if it is damaged.
+
+        The JSON file has them, unless an older copy of it was put back.
+        """
+        try:
+            found, _, torn = self._read(self._backup)
+        except ConfigFileDamaged:
+            return []
+        return [] if torn else found
+
     def append(self, number: int, change: Mapping[str, Any]) -> None:
         """Append a change durably. The call blocks for a disk flush.
 
@@ -210,30 +226,68 @@ class IncrementalTable(PersistentTable):
         self._appended = 0  # rows appended since the JSON file was written
         self._is_continued = False  # whether the change file continues the JSON file
         self._missing: list[range] = []  # numbers of missing changes
+        self._older_than = 0  # number of a change that the JSON file must have, and lacks
         self._due: _Content | None = None  # next content of the JSON file
 
     # ---- load ----
+
+    def read(self) -> bool:
+        if super().read():
+            return True
+        if self._changes.is_there:
+            path, changes = self._file.path, self._changes.path.name
+            raise ConfigFileDamaged(
+                path,
+                f"{path}: it and its .bak are missing, and {changes} continues it",
+                f"restore the file; or remove {changes} and its .bak, and the table begins empty",
+            )
+        return False
 
     def _load_content(self, content: dict[str, Any]) -> None:
         super()._load_content(content)
         # A backup without a number was written by an older version. The later changes belong to it.
         number = content.get(_NUMBER, 0 if self._file.is_backup else None)
         self._is_continued = number is not None
-        self._number, self._appended = int(number or 0), 0
+        self._number, self._appended, self._older_than = int(number or 0), 0, 0
         if self._is_continued:
-            self._apply_changes()
+            self._apply_changes(self._find_changes())
+
+    def _find_changes(self) -> list[dict[str, Any]]:
+        """Return the changes to apply to the JSON file, oldest first.
+
+        The rotated file has later ones if an older copy of the JSON file was put back. If changes
+        between the two are missing, load the backup of the JSON file, which may be newer.
+        """
+        changes = self._changes.load(with_backup=self._file.is_backup)
+        if self._file.is_backup:
+            return changes
+        rotated = [each for each in self._changes.rotated() if int(each["number"]) > self._number]
+        if rotated:
+            self._older_than = int(rotated[-1]["number"])
+        changes = rotated + changes
+        if changes and int(changes[0]["number"]) > self._number + 1:
+            backup = self._file.load_backup()
+            number = int((backup or {}).get(_NUMBER, 0))
+            if backup is not None and number > self._number:
+                super()._load_content(backup)
+                self._number, self._older_than = number, max(self._older_than, number)
+        return changes
 
     def _report(self) -> None:
         super()._report()
         log = structlog.get_logger().bind(file=str(self._changes.path))
+        if self._older_than:
+            structlog.get_logger().error(
+                "table_file_is_older", file=str(self._file.path), lacked_change=self._older_than
+            )
         for gap in self._missing:
             log.error("table_changes_missing", first=gap.start, last=gap.stop - 1)
         if self._is_continued and self._changes.torn_bytes:
             log.warning("torn_table_change_dropped", bytes=self._changes.torn_bytes)
 
-    def _apply_changes(self) -> None:
+    def _apply_changes(self, changes: Sequence[Mapping[str, Any]]) -> None:
         self._missing = []
-        for change in self._changes.load(with_backup=self._file.is_backup):
+        for change in changes:
             number = int(change["number"])
             if number <= self._number:
                 continue

@@ -55,6 +55,13 @@ class JsonFile:
             raise ConfigFileDamaged(self.path, "; ".join(problems))
         return None
 
+    def load_backup(self) -> dict[str, Any] | None:
+        """Return the content of `.bak`, or None if it is missing or damaged."""
+        try:
+            return decode(read_file(self._disk, self.path.with_name(self.path.name + ".bak")))
+        except (OSError, ValueError):
+            return None
+
     def write(self, data: bytes) -> None:
         """Replace the content of the file. Raises OSError.
 

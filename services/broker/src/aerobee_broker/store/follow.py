@@ -28,6 +28,7 @@ meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from aerobee_broker.errors import ChunkRefused, DiskFull, StoreReadError, StoreReadOnly
 from aerobee_broker.store.damage import DamageRegister, EventListener
@@ -183,6 +184,7 @@ class LogFollower:
             log=self._log,
             dispatch=self._dispatch,
             on_damage=self._damage.report,
+            on_deletion=partial(self._deleted_topics.found, self._event, self._log.min_offset),
             deleted_topics=self._deleted_topics.offsets,
             queues_from=begin,
             index_from=begin,

@@ -38,6 +38,7 @@ FEATURES: Mapping[str, str] = {
     TOPIC_TIMES: "0.2.0",
     TABLE_CHANGES: "0.2.0",
 }
+_OWNER = "broker"  # member: the cluster and the name of the broker that owns the store
 # Features of files that each replica writes for itself: a master and its slave may differ in them.
 NOT_REPLICATED = frozenset({TABLE_CHANGES})
 
@@ -91,6 +92,11 @@ class Format:
     others: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def owner(self) -> str:
+        """The cluster and the name of the broker that owns the store, or "" if it is not known."""
+        return str(self.others.get(_OWNER, ""))
+
+    @property
     def needs(self) -> str:
         """The lowest version of Aerobee that opens the store."""
         return newest([self.since, *self.required.values()])
@@ -124,6 +130,7 @@ class FormatFile:
         self._disk = disk
         self._store = store
         self._wanted: set[str] = set()  # features that must be in the file
+        self._owner = ""  # owner that must be in the file, or ""
         # The process may have been killed between the rename of the file and its directory's sync.
         self._is_durable = False
 
@@ -161,15 +168,33 @@ class FormatFile:
             what = f"{self.build} does not know {', '.join(unknown)}"
             raise StoreTooNew(self._store, newest(map(found.required.__getitem__, unknown)), what)
 
-    def note(self, features: Collection[str] = ()) -> str:
-        """Record features of a store that was just opened, and this build as its writer.
+    def check_owner(self, owner: str) -> None:
+        """Check that the store belongs to a broker. Raises StoreOpenError.
+
+        `owner` is its cluster and name, or "" if it has no name of its own. With another broker's
+        store, members of consumer groups would continue at offsets of the store that they know.
+        """
+        known = "" if self.current is None else self.current.owner
+        if owner and known and owner != known:
+            raise StoreOpenError(
+                f"the store in {self._store} belongs to the broker {known}, and this one is "
+                f"{owner}: mount the disk of this broker. To give the store to this broker, remove "
+                f'"{_OWNER}" and the second line from {self.path}',
+                str(self.path),
+            )
+
+    def note(self, features: Collection[str] = (), owner: str = "") -> str:
+        """Record features of a store that was just opened, its owner, and this build as its writer.
 
         Return "" if the change is durable, or the reason of a failure. A failure is not raised,
         because a full disk must not prevent the opening of a store. `require` retries the write.
         """
         self._wanted.update(features)
+        self._owner = owner or self._owner
         try:
-            if self.current is None or self.current.written_by != self.build.version:
+            current = self.current
+            is_owned = current is not None and self._owner in ("", current.owner)
+            if current is None or current.written_by != self.build.version or not is_owned:
                 self._write()
             self._record()
         except OSError as error:
@@ -205,7 +230,7 @@ class FormatFile:
             before.since,
             self.build.version,
             {**before.required, **known},
-            before.others,
+            {**before.others, **({_OWNER: self._owner} if self._owner else {})},
         )
         replace_file(self._disk, self.path, encode(written.to_json()))
         self.current, self._is_durable = written, True

@@ -192,7 +192,7 @@ class MessageStore:
             self._log,
             self._dispatch,
             self._checkpoint_file,
-            self._deleted_topics.offsets,
+            self._deleted_topics,
             self._options,
             damage=self.damage,
             on_event=self._event,

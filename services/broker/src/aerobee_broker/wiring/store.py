@@ -27,6 +27,7 @@ from aerobee_wire.queues.lite import LITE
 _WARNINGS = frozenset(
     {
         "allocation_failed",
+        "deletion_found_in_log",
         "directory_left",
         "disk_full",
         "file_unreadable",
@@ -52,6 +53,8 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         write(event, **fields)
 
     environment.format.load()
+    owner = owner_of(environment.options)
+    environment.format.check_owner(owner)
     store = MessageStore(
         environment.path,
         store_options(environment.options),
@@ -62,9 +65,18 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         on_event=on_event,
     ).open()
     features = {REPLICATED_LOG} if environment.options.is_replicated else ()
-    if reason := environment.format.note(features):
+    if reason := environment.format.note(features, owner):
         on_event("format_not_written", {"file": str(environment.format.path), "reason": reason})
     return store
+
+
+def owner_of(options: BrokerOptions) -> str:
+    """Return the cluster and the name of a broker that owns a store.
+
+    Return "" if the name is that of the host: a new container with the old volume has another one.
+    """
+    is_named = "broker_name" in options.model_fields_set
+    return f"{options.broker_cluster_name}/{options.broker_name}" if is_named else ""
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

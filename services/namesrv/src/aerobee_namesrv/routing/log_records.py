@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_STORES = 64  # of a group; a store gets another id only if its disk is replaced
 MAX_GROUPS = 4_096
@@ -22,6 +22,10 @@ class LogRecord:
     generation: int
     end_offset: int
     epoch: int
+
+    def followed_by(self, other: LogRecord) -> LogRecord:
+        """Return the record to keep. A store that knows a lower epoch than before went back."""
+        return replace(other, epoch=max(self.epoch, other.epoch)) if other > self else self
 
 
 class LogRecords:
@@ -38,7 +42,7 @@ class LogRecords:
         self._groups.move_to_end((cluster, broker_name))
         for store_id, record in records:
             known = group.get(store_id, record)
-            group[store_id] = max(known, record)
+            group[store_id] = known.followed_by(record)
             group.move_to_end(store_id)
         while len(group) > MAX_STORES:
             group.popitem(last=False)

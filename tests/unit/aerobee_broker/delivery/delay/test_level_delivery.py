@@ -12,7 +12,7 @@ from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.messages import Unit
 from aerobee_wire import topics as names
-from support.broker.delayed import SMALL_FILES, clean, delayed, fill, lose
+from support.broker.delayed import SMALL_FILES, clean, delayed, fill, lose, timed
 from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.pop_restarts import copy_store
 from support.clock.virtual_loop import LoopClock
@@ -338,3 +338,25 @@ async def test_progress_that_is_newer_than_the_log_skips_no_message() -> None:
     waited = [b"%d" % number for number in range(1, 6)]
     assert sorted(await second.bodies("t")) == sorted([b"0", *waited, *waited])
     await second.end()
+
+
+@pytest.mark.parametrize("topic", [names.SCHEDULE_TOPIC, names.TIMER_TOPIC])
+async def test_damaged_entries_of_the_consume_queue_lose_no_message(
+    topic: str, begin: Begin, tmp_path: Path
+) -> None:
+    """Their records are whole. The physical offsets of two neighbours are wrong."""
+    harness = await begin()
+    for number in range(4):
+        await delayed(harness, b"level %d" % number, 3)
+        await timed(harness, b"time %d" % number, 10_000)
+    await harness.end()
+    [path] = (tmp_path / "store" / "consumequeue" / topic).glob("*/*")
+    data = bytearray(path.read_bytes())
+    for unit in (1, 2):
+        data[20 * unit + 6] ^= 0x10
+    path.write_bytes(data)
+    harness = await begin()
+    await asyncio.sleep(11)
+    expected = [b"%s %d" % (kind, number) for kind in (b"level", b"time") for number in range(4)]
+    assert sorted(await harness.bodies("t")) == expected
+    assert harness.store.corruption_count == 0

@@ -268,6 +268,15 @@ def test_replica_below_its_record_does_not_count(record: LogRecord, *, counts: b
             check_enough(own, [other], keys, records)
 
 
+def test_replica_that_knew_a_higher_epoch_does_not_count() -> None:
+    """Its log is longer than its record: only its file of epochs is an older copy."""
+    keys = slave("totalReplicas=3", "inSyncReplicas=2")
+    own, other = (replace(status(number), generation=3) for number in (1, 2))
+    records = {other.log.replica.store_id: LogRecord(3, 0, other.log.epoch + 1)}
+    with pytest.raises(NotElectable, match=f"knew epoch {other.log.epoch + 1}"):
+        check_enough(own, [other], keys, records)
+
+
 def test_replica_with_damage_does_not_count() -> None:
     """The damaged bytes may be the only copy of what the lost master acknowledged."""
     keys = slave("totalReplicas=3", "inSyncReplicas=2")

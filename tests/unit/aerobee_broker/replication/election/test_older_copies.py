@@ -9,6 +9,7 @@ import pytest
 from aerobee_namesrv.routing.log_records import LogRecords
 from aerobee_wire.status import Code
 from support.clock.polling import until
+from support.disk.stores import PATH
 from support.simulation.client import SimulatedClient
 from support.simulation.cluster import NAMESRV, TWIN, SimulatedCluster, simulate
 from support.simulation.node import BrokerNode
@@ -120,6 +121,42 @@ def test_replica_that_lost_the_end_of_its_log_does_not_count() -> None:
         await asyncio.sleep(5)
         assert await cluster.promote(slave) is not None
         assert await cluster.promote(away) is not None
+        master.start()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("name", ["epochs.json", "enrollment.json"])
+def test_replica_with_one_older_file_does_not_count(name: str) -> None:
+    """Its log grew after its last record, so the end of the log does not show it."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        client = await begun(cluster)
+        away, slave, master = cluster.nodes
+        file = PATH / "config" / name
+        older = slave.disk.files()[file]
+        slave.kill()
+        slave.start()
+        await cluster.settle()
+        assert await cluster.promote(master) is None
+        await cluster.settle()
+        away.kill()
+        await asyncio.sleep(3)
+        for source, target in ((slave.number, NAMESRV), (NAMESRV, slave.number)):
+            cluster.network.cut(source, target)
+        client.address = master.address
+        await client.send("orders", b"acknowledged")
+        slave.kill()
+        master.kill()
+        slave.disk.put(file, older)
+        cluster.network.heal()
+        slave.start()
+        away.start()
+        await asyncio.sleep(5)
+        assert is_displaced(slave)
+        assert await cluster.promote(away) is not None
+        assert await cluster.promote(slave) is not None
         master.start()
         cluster.check_alike(await cluster.settle())
 

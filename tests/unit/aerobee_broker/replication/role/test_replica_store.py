@@ -88,3 +88,28 @@ async def test_a_copy_begins_without_backups_of_what_it_wipes() -> None:
     left = set(disk.list(config))
     assert not left & {*names, *(f"{name}.bak" for name in names)}
     await own.close()
+
+
+def is_doubtful(own: ReplicaStore) -> bool:
+    assert own.is_displaced == own.enrollment.is_doubtful
+    return own.is_displaced
+
+
+async def test_older_copy_of_the_epochs_alone_is_noticed_without_name_servers() -> None:
+    own = await opened()
+    file = PATH / "config" / "epochs.json"
+    own.epochs.change(lambda history: history.note(1))
+    older = own.environment.disk.open(file).pread(4_096, 0)
+    own.epochs.change(lambda history: history.note(PROMOTION_STEP))
+    await own.raise_generation(0)
+    await own.reopen()
+    assert not is_doubtful(own)
+    replace_file(own.environment.disk, file, older)
+    await own.reopen()
+    assert is_doubtful(own)
+    assert own.highest_epoch() == PROMOTION_STEP, "it takes part in no lower epoch"
+    await own.note_complete(0)
+    own.note_current(PROMOTION_STEP)
+    await own.reopen()
+    assert not is_doubtful(own)
+    await own.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -222,3 +223,125 @@ def test_deletion_seen_by_a_start_is_durable() -> None:
             assert (store.deleted_below("a") > 0) == deleted, (crash, seed)
             assert message.queue_offset in visible(store)["a", 0], (crash, seed)
             assert "corrupt_record" not in event_names(events)
+
+
+BACKUP = DELETED.with_name("deletedTopics.json.bak")
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["one_batch", "many_files"])
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_older_list_of_deleted_topics_hides_no_message_of_a_later_topic(
+    rolls: bool, earlier: int
+) -> None:
+    """The queues are rebuilt with a list that lacks the last deletion, or all."""
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 4, "b"))
+    older: list[bytes | None] = [None, None]
+    for _ in range(earlier):
+        send(store, numbered_messages(90, 4))
+        store.delete_topic("a")
+        older = [disk.files()[path] for path in (DELETED, BACKUP)]
+    send(store, numbered_messages(0, 80 if rolls else 6))
+    store.delete_topic("a")
+    send(store, [*numbered_messages(100, 5), *numbered_messages(4, 2, "b")])
+    expected = visible(store)
+    store.close()
+    disk = without_checkpoint(disk)
+    for path, data in zip((DELETED, BACKUP), older, strict=True):
+        disk.remove(path) if data is None else disk.put(path, data)
+    store, events = open_with_events(disk)
+    assert visible(store) == expected
+    assert store.corruption_count == 0
+    assert "deletion_found_in_log" in event_names(events)
+    assert [len(store.query("a", key)) for key in ("ID1", "ID100")] == [0, 1]
+    assert [message.queue_offset for message in send(store, numbered_messages(110, 1))] == [3]
+    store.close()
+    store, events = open_with_events(without_checkpoint(disk))
+    assert store.max_offset("a", 0) == 4
+    assert "deletion_found_in_log" not in event_names(events), "the list has it now"
+
+
+def test_queue_without_later_messages_is_dropped_with_the_others_of_its_topic() -> None:
+    """As far as the log proves it: its last message is before the last one of another queue."""
+    store, disk, _ = new_store()
+    old = numbered_messages(0, 9)
+    send(store, old)  # the last one is in queue 0
+    store.delete_topic("a")
+    [message] = send(store, [replace(old[0], body=b"new")])
+    assert message.queue_id == message.queue_offset == 0
+    store.close()
+    disk = without_checkpoint(disk)
+    disk.remove(DELETED)
+    disk.remove(BACKUP)
+    store, _ = open_with_events(disk)
+    assert visible(store) == {("a", 0): {0: b"new"}}
+
+
+def test_record_without_a_whole_crc_proves_no_deletion() -> None:
+    """A flipped bit in its queue offset would otherwise hide all earlier messages."""
+    options = replace(SMALL, whole_crc=False)
+    store, disk, _ = new_store(options)
+    send(store, numbered_messages(0, 6))
+    store.delete_topic("a")
+    send(store, numbered_messages(100, 2))
+    store.close()
+    disk = without_checkpoint(disk)
+    disk.remove(DELETED)
+    disk.remove(BACKUP)
+    store, _ = open_with_events(disk, options)
+    assert queue_offsets(store) == {("a", 0): [0, 1, 2], ("a", 1): [0, 1, 2]}
+    assert store.corruption_count == 2
+
+
+def test_list_of_deleted_topics_is_read_from_its_backup_if_it_is_missing() -> None:
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 6))
+    store.delete_topic("a")
+    store.close()
+    disk = without_checkpoint(disk)
+    disk.remove(DELETED)
+    store, events = open_with_events(disk)
+    assert store.topics() == []
+    assert "file_unreadable" in event_names(events)
+
+
+def test_first_deletion_that_fails_is_not_done_by_the_next_start() -> None:
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 2))
+    failing: list[str] = []
+
+    def fails(path: Path) -> bool:
+        """Let the first list and the backup pass, and fail the write of the list."""
+        failing.append(path.name)
+        return failing.count("deletedTopics.json.tmp") > 1
+
+    disk.fail_writes = fails
+    with pytest.raises(StoreWriteError):
+        store.delete_topic("a")
+    disk.fail_writes = lambda path: False
+    store, _ = open_with_events(disk.after_kill())
+    assert queue_offsets(store) == {("a", 0): [0], ("a", 1): [0]}
+
+
+def test_messages_after_a_deletion_whose_sync_failed_are_kept() -> None:
+    """The deletion was refused, and its list is on the disk."""
+    store, disk, _ = new_store()
+    send(store, numbered_messages(0, 6) + numbered_messages(6, 1, "b"))
+    store.delete_topic("b")
+    synced: list[Path] = []
+
+    def fails(path: Path) -> bool:
+        """Fail the last sync: of the directory, when both files have been replaced."""
+        if path.name == "config":
+            synced.append(path)
+        return len(synced) == 2
+
+    disk.fail_syncs = fails
+    with pytest.raises(StoreWriteError):
+        store.delete_topic("a")
+    disk.fail_syncs = lambda path: False
+    send(store, numbered_messages(100, 4))
+    store.close()
+    store, _ = open_with_events(without_checkpoint(disk))
+    assert queue_offsets(store) == {("a", 0): [3, 4], ("a", 1): [3, 4]}
+    assert store.corruption_count == 0

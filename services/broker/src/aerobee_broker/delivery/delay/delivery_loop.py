@@ -20,17 +20,17 @@ import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.levels import take_destination
-from aerobee_broker.errors import TransientReadError
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
-from aerobee_wire.record import Record
+from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import MqError
 
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
+READ_MESSAGES = 128  # of one read: more need numpy, whose import would block the event loop
 RETRY_AFTER_FAILURE_S = 10.0  # frequent retries do not help a full or broken disk
 STOP_S = 5.0  # the time limit of a flush, because a replica that is down may never confirm it
 
@@ -42,18 +42,35 @@ class DueCopies:
         self._store = store
         self._topics = topics
 
-    def read(self, physical_offset: int, size: int) -> Record | None:
-        """Return the waiting message at a physical offset.
+    def read(self, topic: str, queue_id: int, queue_offset: int, count: int = 1) -> list[Record]:
+        """Return `count` waiting messages of a queue, from a queue offset on.
 
-        If the message is damaged, logs an error and returns None. Raises TransientReadError.
+        A damaged entry of the consume queue is repaired from the log. If messages are damaged, logs
+        an error and omits them. Raises StoreReadError.
         """
-        try:
-            return self._store.get(physical_offset, size)
-        except TransientReadError:
-            raise
-        except MqError as error:
-            structlog.get_logger().error("delayed_message_lost", reason=error.message)
-            return None
+        found: list[Record] = []
+        end = queue_offset + count
+        while queue_offset < end:
+            result = self._store.read(
+                topic,
+                queue_id,
+                queue_offset,
+                max_messages=min(READ_MESSAGES, end - queue_offset),
+                max_bytes=BATCH_BYTES,
+            )
+            found += iter_records(result.records, check_crc=False)
+            if result.corrupted_count:
+                structlog.get_logger().error(
+                    "delayed_message_lost",
+                    topic=topic,
+                    queue_id=queue_id,
+                    queue_offset=queue_offset,
+                    messages=result.corrupted_count,
+                )
+            if result.next_begin_offset <= queue_offset:
+                break
+            queue_offset = result.next_begin_offset
+        return found
 
     def copy_for_delivery(self, record: Record) -> NewMessage | None:
         """Return the copy of a waiting message for its destination.

@@ -155,8 +155,8 @@ class _LevelQueue:
 
     def take_batch(self) -> Batch:
         due = self._due()
-        records = [self.due_copies.read(physical_offset, size) for physical_offset, size, _ in due]
-        copies = [self.due_copies.copy_for_delivery(record) for record in records if record]
+        records = self.due_copies.read(names.SCHEDULE_TOPIC, self.queue_id, self.offset, len(due))
+        copies = [self.due_copies.copy_for_delivery(record) for record in records]
         self.batch_end = self.offset + len(due)
         return Batch(
             [copy for copy in copies if copy],

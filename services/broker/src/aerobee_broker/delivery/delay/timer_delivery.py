@@ -225,17 +225,16 @@ class TimerDelivery(Component):
             if key is None or due_of(key) > now_ms or table.is_being_recalled(key):
                 break
             units = self._store.units(names.TIMER_TOPIC, QUEUE_ID, offset_of(key), 1)
-            physical_offset, size, _ = units[0] if units else (0, 0, 0)
-            total += size
+            total += units[0][1] if units else 0
             if keys and total > BATCH_BYTES:
                 break
             keys.append(table.pop())
             if table.is_recalled(key):
                 continue
-            record = self._due_copies.read(physical_offset, size)
-            copy = None if record is None else self._copy(record, now_ms)
-            if copy is not None:
-                copies.append(copy)
+            for record in self._due_copies.read(names.TIMER_TOPIC, QUEUE_ID, offset_of(key)):
+                copy = self._copy(record, now_ms)
+                if copy is not None:
+                    copies.append(copy)
         return copies
 
     def _copy(self, record: Record, now_ms: int) -> NewMessage | None:
@@ -346,8 +345,10 @@ class TimerDelivery(Component):
         """
         now = self._clock.now_ms()
         copies, markers = [], []
-        records = [self._due_copies.read(offset, size) for _, (offset, size, _) in movable]
-        for (key, _), record in zip(movable, records, strict=True):
+        read = self._due_copies.read
+        records = [read(names.TIMER_TOPIC, QUEUE_ID, offset_of(key)) for key, _ in movable]
+        for (key, _), found in zip(movable, records, strict=True):
+            record = found[0] if found else None
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
             # If the message's topic was deleted, a copy would be stored after the deletion. It
             # would then belong to a recreated topic of the same name.

@@ -230,7 +230,8 @@ def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
 def _went_back(found: ReplicaStatus, records: Mapping[str, LogRecord]) -> bool:
     """Return whether the disk of this replica is older than its record."""
     known = records.get(found.log.replica.store_id)
-    return known is not None and (known.generation, known.end) > (found.generation, found.synced)
+    state = found.generation, found.synced, found.log.epoch
+    return known is not None and known.shows_older(*state)
 
 
 def _why_not(found: Sequence[ReplicaStatus], records: Mapping[str, LogRecord]) -> str:
@@ -242,6 +243,9 @@ def _why_not(found: Sequence[ReplicaStatus], records: Mapping[str, LogRecord]) -
             text += (
                 f" Replica {replica} does not count: its disk ends at physical offset "
                 f"{each.synced}, and it had more, up to {known.end} at least."
+                if known.epoch <= each.log.epoch
+                else f" Replica {replica} does not count: its epochs end at {each.log.epoch}, and "
+                f"it knew epoch {known.epoch}."
             )
         elif each.damage.ranges:
             text += (

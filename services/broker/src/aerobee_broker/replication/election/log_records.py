@@ -31,16 +31,27 @@ MOST_STARTS = 1 << 40  # a higher generation is wrong
 
 
 class LogRecord(NamedTuple):
-    """How far a log went. Of two records of one store, the higher is the newer one.
+    """How far a log went.
 
     - `generation`: rises at each start, and before each cut of the log.
-    - `end`: the physical offset at which the log on the disk ended.
-    - `epoch`: the highest epoch that the replica knew.
+    - `end`: the physical offset at which the log on the disk ended. It only grows within a
+      generation.
+    - `epoch`: the highest epoch that the replica knew. It never falls.
     """
 
     generation: int
     end: int
     epoch: int
+
+    def joined(self, other: LogRecord) -> LogRecord:
+        """Return the newest values of two records of one store."""
+        newest = max(self[:2], other[:2])
+        return LogRecord(*newest, max(self.epoch, other.epoch))
+
+    def shows_older(self, generation: int, end: int, epoch: int) -> bool:
+        """Return whether a disk in this state is an older copy, or has an older `epochs.json`."""
+        is_lower = epoch < self.epoch and can_reach(self.epoch, epoch)
+        return is_lower or (generation, end) < (self.generation, self.end)
 
 
 class NameServers(Protocol):
@@ -81,7 +92,7 @@ class LogWitness:
                 return
             for each, record in answer.items():
                 if record.generation < MOST_STARTS:
-                    self.records[each] = max(record, self.records.get(each, record))
+                    self.records[each] = record.joined(self.records.get(each, record))
             try:
                 await self._compare(own, self.records.get(store_id, own))
             except OSError as error:
@@ -98,7 +109,7 @@ class LogWitness:
         if store.enrollment.is_doubtful and not store.is_displaced:
             self._is_raised = True
             await store.note_complete(known.generation)
-        elif known > own:
+        elif known.shows_older(*own):
             await self._went_back(own, known)
         elif not self._is_raised:
             self._is_raised = True

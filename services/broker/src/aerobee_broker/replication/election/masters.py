@@ -89,7 +89,7 @@ class Masters:
         known: dict[str, LogRecord] = {}
         for each in (each for answer in answers if answer is not None for each in answer.records):
             record = LogRecord(each.generation, each.end_offset, each.epoch)
-            known[each.store_id] = max(record, known.get(each.store_id, record))
+            known[each.store_id] = record.joined(known.get(each.store_id, record))
         return known
 
     async def _record(

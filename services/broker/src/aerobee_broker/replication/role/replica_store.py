@@ -149,6 +149,8 @@ class ReplicaStore:
             self.replica = Replica(environment.options.broker_id, self._identity.load())
             self.epochs.load()
             self.enrollment.load()
+            if not environment.options.is_elected:  # etcd has a record of the epoch
+                self._compare_epochs()
             self.is_displaced |= self.enrollment.is_doubtful
             self.tables = Tables(environment, replicated=True)
             self.tables.restore()
@@ -194,6 +196,22 @@ class ReplicaStore:
     def note_current(self, epoch: int) -> None:
         self._current_epoch = max(self._current_epoch, epoch)
         self.is_displaced = False
+
+    def _compare_epochs(self) -> None:
+        """Doubt the store if it knew a higher epoch than its `epochs.json` has. Raises OSError."""
+        known, found = self.enrollment.epoch, self.epochs.history.highest
+        if found >= known:
+            return
+        self.enrollment.doubt()
+        self.epochs.change(lambda history: history.note(known))
+        structlog.get_logger().error(
+            "store_went_back",
+            replica=str(self.replica),
+            epoch=found,
+            known_epoch=known,
+            advice="epochs.json is an older copy: the replica does not count in a promotion until "
+            "it has caught up with a master",
+        )
 
     async def note_displaced(self) -> None:
         """Record durably that this store may lack what was confirmed with its id.
@@ -253,7 +271,8 @@ class ReplicaStore:
         The generation is durable on return. Raises OSError.
         """
         generation = max(self.enrollment.generation, known) + 1
-        await self.environment.writer(partial(self.enrollment.start, generation))
+        start = partial(self.enrollment.start, generation, self.highest_epoch())
+        await self.environment.writer(start)
         return generation
 
     async def note_seen(self, version: int) -> None:

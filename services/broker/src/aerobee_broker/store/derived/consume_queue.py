@@ -142,6 +142,9 @@ class ConsumeQueues:
         queues = self._topics.get(topic, {})
         return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        return list(self._topics.get(topic, {}).values())
+
     def digest(self) -> int:
         """Return a digest of the number of visible units in all queues.
 
@@ -201,6 +204,11 @@ class ConsumeQueues:
         path = self._path(queue, start)
         self._open_files.get(path).pwrite(unit, (offset - start) * UNIT_SIZE)
         self.unsynced.add(path)
+
+    def last_place(self, queue: ConsumeQueue) -> int:
+        """Return the physical offset of the last record of a queue that had one."""
+        tail = queue.tail[-UNIT_SIZE:]
+        return int((UNIT.unpack(tail) if tail else self.unit(queue, queue.next_offset - 1))[0])
 
     def first_at_or_after(self, queue: ConsumeQueue, physical_offset: int) -> int:
         """Return the lowest queue offset whose record is at or after this physical offset.
@@ -340,12 +348,12 @@ class ConsumeQueues:
         The result maps (topic, queue id) to this queue offset.
         """
 
-        def place(queue: ConsumeQueue) -> int:  # physical offset of the last record
-            tail = queue.tail[-UNIT_SIZE:]
-            return int((UNIT.unpack(tail) if tail else self.unit(queue, queue.next_offset - 1))[0])
-
         fronts = {name: queue.next_offset for name, queue in self.table.items()}
-        return {name: at for name, at in fronts.items() if at and place(self.table[name]) < begin}
+        return {
+            name: at
+            for name, at in fronts.items()
+            if at and self.last_place(self.table[name]) < begin
+        }
 
     def load_fronts(self, fronts: Fronts, log_start: int) -> None:
         """Load the result of `fronts` of another store into this one, which has no messages.

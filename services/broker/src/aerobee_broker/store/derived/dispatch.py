@@ -247,6 +247,12 @@ class Dispatch:
         except OSError as error:
             self._tolerate_full_disk(error, self._unwritten)
 
+    def restart(self, queue: ConsumeQueue, offset: int) -> None:
+        """Make a queue empty during a scan. Its next message gets this offset. Raises OSError."""
+        self._unwritten -= queue.visible - queue.written
+        self.queues.unwritten.pop(queue, None)
+        self.queues.restart(queue, offset)
+
     def recover_keys(self, keys: Keys) -> None:
         """Put the keys that a scan of the log found into the index. Raises OSError."""
         assert self.index is not None

@@ -1,6 +1,7 @@
 """Repairs consume queue units whose check failed, or reports that the record is damaged.
 
 If only the unit is damaged, its record is in the log, after the previous record of the same queue.
+Units before it may be damaged too, so the search begins at the last good one of a few.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from aerobee_wire import record
 from aerobee_wire.record import Record
 
 _SEARCHED_BYTES = 64 << 20  # of the log for each damaged unit: 0.1 s
+_UNITS_BACK = 64  # units before the damaged one that are tried: more than a sector has
 _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 
 
@@ -68,24 +70,29 @@ class UnitRepair:
         )
 
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """Search the log for the record with this queue offset, from the previous record's end on.
+        """Search the log for the record with this queue offset.
 
-        Raises OSError, TransientReadError.
+        Begin at the end of the last readable record of the queue before it. Raises OSError,
+        TransientReadError.
         """
         from aerobee_broker.store.recovery.scan import find_record  # numpy: only in case of damage
 
-        at = self._log.min_offset
-        if queue_offset > queue.kept_from:
-            before = self._queues.unit(queue, queue_offset - 1)
+        low = max(queue.kept_from, queue_offset - _UNITS_BACK)
+        at = self._log.min_offset if low == queue.kept_from else None
+        for offset in range(queue_offset - 1, low - 1, -1):
+            before = self._queues.unit(queue, offset)
             data = self._log_reader.read(before[0], before[1])
-            if check(data, 0, before, queue, queue_offset - 1):
-                return None
-            at = before[0] + before[1]
+            if not check(data, 0, before, queue, offset):
+                at = before[0] + before[1]
+                break
+        if at is None:
+            return None
         limit = min(at + _SEARCHED_BYTES, self._dispatch.confirmed)
         while (found_at := find_record(self._log, at, limit, check_crc=True)) is not None:
             found = self._log_reader.get(found_at)
             has_unit = found.sys_flag & record.TRANSACTION_MASK not in _WITHOUT_UNIT
-            if has_unit and (found.topic, found.queue_id) == (queue.topic.name, queue.queue_id):
+            is_of_queue = (found.topic, found.queue_id) == (queue.topic.name, queue.queue_id)
+            if has_unit and is_of_queue and found.queue_offset >= queue_offset:
                 return found if found.queue_offset == queue_offset else None
             at = found_at + found.store_size
         return None

@@ -2,12 +2,15 @@
 
 The result is the same as that of Dispatch at an append. Recovery, replicas and the check of a
 stopped store use this module. Its only decision is whether a record fits into its queue.
+
+If a queue begins at offset 0 again, its topic was deleted in between, also if the list of deleted
+topics does not say so. The earlier messages would otherwise hide the later ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,9 @@ class Deriver:
     log: CommitLog
     dispatch: Dispatch
     on_damage: DamageListener
+    # Called with a topic, and a physical offset below which its records are deleted, if the list
+    # of deleted topics lacks a deletion that the log proves.
+    on_deletion: Callable[[str, int], None]
     deleted_topics: Mapping[str, int]
     queues_from: int
     index_from: int
@@ -52,6 +58,7 @@ class Deriver:
     arrivals: list[Arrival] | None = None
     halt_queue: tuple[str, int] | None = None
     halted_at: int | None = None  # physical offset at which the first record of that queue ends
+    _found_deletions: dict[str, int] = field(default_factory=dict)  # as `on_deletion` got them
 
     def add_lost_bytes(self, count: int) -> None:
         """Count bytes of the log that are damaged.
@@ -210,8 +217,12 @@ class Deriver:
         queue_offsets = records.queue_offsets[members].tolist()
         for at, queue_offset in zip(members.tolist(), queue_offsets, strict=True):
             physical_offset = int(records.physical_offsets[at])
-            if queue_offset == queue.next_offset or self._fits(
-                queue, queue_offset, physical_offset
+            if physical_offset < self._found_deletions.get(queue.topic.name, 0):
+                continue
+            if (
+                queue_offset == queue.next_offset
+                or self._fits(queue, queue_offset, physical_offset)
+                or (records.is_proven(at) and self._begins_anew(queue, queue_offset))
             ):
                 queue.tail += units[at].tobytes()
                 queue.next_offset = queue_offset + 1
@@ -230,13 +241,35 @@ class Deriver:
         if queue_offset * record.FIXED_V1 > physical_offset:
             return False  # that number of records cannot fit before this one
         if self.log.min_offset > 0 and self.dispatch.queues.is_at_rebuild_start(queue):
-            self.dispatch.queues.restart(queue, queue_offset)
+            self.dispatch.restart(queue, queue_offset)
             return True
         if gap < 0:
             return False
         if gap * record.FIXED_V1 > self.lost_bytes:
             return False
         queue.fill_lost(queue_offset, physical_offset)
+        return True
+
+    def _begins_anew(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Prepare a queue for a whole record that contradicts the list of deleted topics.
+
+        Return False if it does not. The list may lack a deletion, because it is an older copy. It
+        may also have a deletion that failed: its file was replaced, and the sync failed.
+        """
+        topic = queue.topic.name
+        if queue.next_offset == 0:
+            if topic not in self.deleted_topics and topic not in self._found_deletions:
+                return False
+            self.dispatch.restart(queue, queue_offset)
+            return True
+        if queue_offset > 0:
+            return False
+        queues = self.dispatch.queues
+        below = self._found_deletions[topic] = queues.last_place(queue) + 1
+        for other in queues.of_topic(topic):
+            if other.next_offset and queues.last_place(other) < below:
+                self.dispatch.restart(other, 0)
+        self.on_deletion(topic, below)
         return True
 
 

@@ -11,8 +11,9 @@ and the damage is repaired (`follow.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
 from aerobee_broker.store.damage import DamageRegister, EventListener
@@ -21,6 +22,7 @@ from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.time_steps import TimeSteps
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.options import StoreOptions
+from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
@@ -33,7 +35,7 @@ class Recovery:
         log: CommitLog,
         dispatch: Dispatch,
         checkpoint_file: CheckpointFile,
-        deleted_topics: Mapping[str, int],
+        deleted_topics: DeletedTopics,
         options: StoreOptions,
         *,
         damage: DamageRegister,
@@ -207,7 +209,7 @@ class Recovery:
 
     def _finish_deletions(self) -> None:
         """Finish deletions of topics that a crash or a disk error interrupted."""
-        for topic, physical_offset in self._deleted_topics.items():
+        for topic, physical_offset in self._deleted_topics.offsets.items():
             if self._queues.ends_below(topic, physical_offset):
                 try:
                     self._queues.delete_topic(topic)
@@ -238,7 +240,8 @@ class Recovery:
             log=log,
             dispatch=self._dispatch,
             on_damage=self._damage.report,
-            deleted_topics=self._deleted_topics,
+            on_deletion=partial(self._deleted_topics.found, self._event, log.min_offset),
+            deleted_topics=self._deleted_topics.offsets,
             queues_from=self._queues_from,
             index_from=self._index_from,
             lost_bytes=self._lost_bytes,

@@ -116,6 +116,13 @@ class Records:
                 setattr(result, name, getattr(self, name)[:count])
         return result
 
+    def is_proven(self, at: int) -> bool:
+        """Return whether a CRC covers the whole record number `at`, and matches."""
+        end = int(self.ends[at])
+        data = self.data[end - int(self.sizes[at]) : end]
+        tail_at = len(data) - record.CRC_TAIL_BYTES
+        return record.crc_tail(crc32(data[:tail_at])) == data[tail_at:]
+
     def sample(self) -> tuple[str, int, int] | None:
         """Return (topic, queue id, queue offset) of the last record.
 

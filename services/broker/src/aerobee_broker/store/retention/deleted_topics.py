@@ -1,8 +1,10 @@
 """The list of deleted topics, whose records below a physical offset are ignored.
 
 The records stay in the log until their files expire. Without this list, a rebuild would restore
-them. A topic that was created again would then have two messages with offset 0, and the later one
-would count as damage. So there are two copies, and no start without one of them.
+them. So there are two copies, and no start without one of them.
+
+An older copy of the list lacks deletions. A rebuild then finds some of them in the log, because the
+queues of a topic that was created again begin at offset 0 again (`recovery/derive.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged, is_unreadable
+from aerobee_broker.store.damage import EventListener
 from aerobee_wire.checked_json import decode, encode
 
 _ADVICE = (
@@ -35,19 +38,20 @@ class DeletedTopics:
         return self.offsets.get(topic, 0)
 
     def load(self) -> bool:
-        """Load the file, or its backup if the file is damaged.
+        """Load the file, or its backup if the file is missing or damaged.
 
         Returns False if the backup was loaded. Raises ConfigFileDamaged if both are damaged, or
         OSError.
         """
+        if not self._disk.exists(self.path) and not self._disk.exists(self._backup):
+            return True
         problems = []
         for path in (self.path, self._backup):
             try:
                 found = decode(read_file(self._disk, path))
                 self.offsets = {str(topic): int(offset) for topic, offset in found.items()}
             except FileNotFoundError:
-                if path == self.path:
-                    return True
+                problems.append(f"{path}: it is missing")
             except (ValueError, TypeError, AttributeError) as error:
                 problems.append(f"{path}: {error}")
             except OSError as error:
@@ -73,6 +77,21 @@ class DeletedTopics:
         """
         kept = {name: offset for name, offset in self.offsets.items() if offset > log_start}
         self._write(kept | {topic: physical_offset})
+
+    def found(
+        self, on_event: EventListener, log_start: int, topic: str, physical_offset: int
+    ) -> None:
+        """Add a deletion that the log proves and that the list lacks. Report it.
+
+        If the disk fails, the next rebuild finds the deletion again.
+        """
+        reason = "the list of deleted topics is an older copy"
+        try:
+            self.add(topic, physical_offset, log_start)
+        except OSError as error:
+            reason = f"{reason}, and it cannot be written: {error}"
+        fields = {"file": str(self.path), "topic": topic, "below": physical_offset}
+        on_event("deletion_found_in_log", {**fields, "reason": reason})
 
     def end_at(self, log_end: int) -> None:
         """Lower the offsets of deletions that are after the new end of the log. Raises OSError.
@@ -101,6 +120,9 @@ class DeletedTopics:
 
     def _write(self, offsets: dict[str, int]) -> None:
         data = encode(offsets)
+        if not self._disk.exists(self.path):
+            # Otherwise, a start would take the backup of a write that fails after it.
+            replace_file(self._disk, self.path, encode(self.offsets))
         replace_file(self._disk, self._backup, data)  # first: the file decides if it is not damaged
         replace_file(self._disk, self.path, data)
         self.offsets = offsets  # only after the write: a failed write must not count
