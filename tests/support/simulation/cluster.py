@@ -130,6 +130,11 @@ class SimulatedCluster:
         assert not node.is_up
         self.nodes.remove(node)
 
+    def isolate(self, number: int) -> None:
+        """From the other brokers and the name server."""
+        others = (node.number for node in self.nodes if node.number != number)
+        self.network.part(number, NAMESRV, *others)
+
     async def stop_namesrv(self) -> None:
         """Kill it. It forgets all that it knows."""
         self.namesrv.kill()

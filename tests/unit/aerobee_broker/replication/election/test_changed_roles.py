@@ -7,27 +7,8 @@ import asyncio
 import pytest
 
 from support.clock.polling import until
-from support.disk.stores import visible
-from support.simulation.client import SimulatedClient
+from support.simulation.client import STRICT, SimulatedClient, begun
 from support.simulation.cluster import SimulatedCluster, simulated
-from support.simulation.node import BrokerNode
-
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
-
-
-async def begun(cluster: SimulatedCluster) -> SimulatedClient:
-    await cluster.begin(3, STRICT, elected=False)
-    await cluster.settle()
-    client = SimulatedClient(cluster)
-    await client.put_topic("orders")
-    await cluster.settle()
-    return client
-
-
-def shown(node: BrokerNode) -> set[bytes]:
-    assert node.store is not None
-    queues = visible(node.store).items()
-    return {body for (topic, _), found in queues if topic == "orders" for body in found.values()}
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -54,9 +35,12 @@ async def test_replica_that_lacks_messages_does_not_lead_by_its_options(
     await asyncio.sleep(15)
     assert not changed.epoch_as_master, "another one has more"
     assert await cluster.promote(whole) is None
-    assert b"acknowledged" in shown(whole)
+    assert b"acknowledged" in whole.shown("orders")
     client.address = whole.address
-    await until(lambda: changed.store is not None and shown(changed) == shown(whole), "alike")
+    await until(
+        lambda: changed.store is not None and changed.shown("orders") == whole.shown("orders"),
+        "alike",
+    )
 
 
 @simulated(1)
@@ -73,14 +57,14 @@ async def test_replica_that_has_all_messages_leads_by_its_options(
     changed.start()
     other.start()
     await until(lambda: changed.epoch_as_master > 0, "it leads")
-    assert shown(changed) == {b"acknowledged"}
+    assert changed.shown("orders") == {b"acknowledged"}
     client.address = changed.address
     await asyncio.sleep(5)
     await client.send("orders", b"of the next master")
     changed.kill()
     changed.start()
     await until(lambda: changed.epoch_as_master > 0, "it leads again")
-    assert len(shown(changed)) == 2
+    assert len(changed.shown("orders")) == 2
 
 
 @simulated(1)
@@ -108,4 +92,4 @@ async def test_replica_does_not_lead_by_its_options_if_the_number_of_copies_is_u
     assert refused is not None and "totalReplicas" in refused.message
     assert not changed.epoch_as_master
     assert await cluster.promote(whole, unclean=True) is None
-    assert b"acknowledged" in shown(whole)
+    assert b"acknowledged" in whole.shown("orders")

@@ -21,41 +21,22 @@ from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
 from support.codes import raises_code
 from support.disk.simulated_disk import never
-from support.disk.stores import LOG, visible
-from support.simulation.client import SimulatedClient
+from support.disk.stores import LOG
+from support.simulation.client import STRICT, SimulatedClient, begun
 from support.simulation.cluster import (
-    NAMESRV,
     NAMESRV_ADDRESS,
     SimulatedCluster,
     simulated,
 )
 from support.simulation.node import BrokerNode
 
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 ALONE_TOO = {**STRICT, "enableAutoInSyncReplicas": True}
-
-
-def isolate(cluster: SimulatedCluster, number: int) -> None:
-    for other in (NAMESRV, *(node.number for node in cluster.nodes)):
-        if other != number:
-            cluster.network.cut(number, other)
-            cluster.network.cut(other, number)
-
-
-async def begun(cluster: SimulatedCluster) -> SimulatedClient:
-    """Start three replicas without etcd, and create a topic on them. Return a client."""
-    await cluster.begin(3, STRICT, elected=False)
-    await cluster.settle()
-    client = SimulatedClient(cluster)
-    await client.put_topic("orders")
-    await cluster.settle()
-    return client
 
 
 async def begun_with_a_tail(cluster: SimulatedCluster) -> SimulatedClient:
     """Three without etcd: their master is isolated, and has a message that no other has."""
     client = await begun(cluster)
-    isolate(cluster, cluster.nodes[0].number)
+    cluster.isolate(cluster.nodes[0].number)
     with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
         await client.send("orders", b"on one disk alone")
     return client
@@ -69,7 +50,7 @@ async def test_a_master_that_was_isolated_during_a_promotion_finds_its_successor
     await cluster.begin(3, STRICT, elected=False)
     await cluster.settle()
     old, new, _ = cluster.nodes
-    isolate(cluster, old.number)
+    cluster.isolate(old.number)
     await asyncio.sleep(130)  # its streams end, and the name server has forgotten it
     assert await cluster.promote(new) is None
     assert (old.epoch_as_master, new.epoch_as_master) == (1, PROMOTION_STEP)
@@ -339,7 +320,7 @@ async def test_log_files_that_a_slow_slave_lacks_are_kept_until_the_disk_is_abou
     await client.put_topic("orders")
     await cluster.settle()
     master, slave = cluster.nodes
-    isolate(cluster, slave.number)
+    cluster.isolate(slave.number)
     for _ in range(40):
         await client.send("orders", bytes(8_000))
     await asyncio.sleep(5)
@@ -389,7 +370,7 @@ async def test_a_slave_whose_disk_failed_once_opens_its_store_again_and_trusts_n
     away.start()
     await asyncio.sleep(10)
     assert await cluster.promote(slave) is None
-    shown = visible_of(slave)
+    shown = slave.shown("orders")
     assert not [body for body in sent if body not in shown]
     master.start()
     cluster.check_alike(await cluster.settle())
@@ -399,12 +380,6 @@ def once(folder: Path) -> Callable[[Path], bool]:
     """Whether the sync of a file in this folder fails: the first one does."""
     failures = iter([True])
     return lambda path: path.parent == folder and next(failures, False)
-
-
-def visible_of(node: BrokerNode) -> set[bytes]:
-    assert node.store is not None
-    queues = visible(node.store).items()
-    return {body for (topic, _), found in queues if topic == "orders" for body in found.values()}
 
 
 @simulated(1)
@@ -503,7 +478,7 @@ async def test_a_handover_that_takes_too_long_gives_up_nothing_that_its_master_t
 
     async def stand_still(calls: ReplicaCalls, address: str, epoch: int, successor: Replica) -> int:
         end = await good(calls, address, epoch, successor)
-        isolate(cluster, late.number)
+        cluster.isolate(late.number)
         await asyncio.sleep(20)
         cluster.network.heal()
         return end
@@ -544,7 +519,7 @@ async def test_a_damaged_replica_is_promoted_after_it_has_repaired_its_log(
     assert await cluster.promote(damaged) is None
     cluster.heal()
     cluster.check_alike(await cluster.settle())
-    assert len(visible_of(damaged)) == 20
+    assert len(damaged.shown("orders")) == 20
 
 
 def history(node: BrokerNode) -> EpochHistory:
@@ -615,4 +590,4 @@ async def test_a_log_of_another_origin_does_not_count_among_those_that_answer(
         assert refused.about == "storePathRootDir"
     master.start()
     await until(lambda: cluster.master is master, "it leads again")
-    assert b"acknowledged" in visible_of(master)
+    assert b"acknowledged" in master.shown("orders")

@@ -1,4 +1,4 @@
-"""Whole brokers of a group without etcd: a disk is an older copy, or another process has a copy."""
+"""Whole brokers of a group without etcd: an older disk, one that lacks a part, or a copy of one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ import pytest
 from aerobee_namesrv.routing.log_records import LogRecords
 from aerobee_wire.status import Code
 from support.clock.polling import until
-from support.simulation.client import SimulatedClient
+from support.disk.stores import PATH
+from support.simulation.client import SimulatedClient, begun
 from support.simulation.cluster import NAMESRV, TWIN, SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
 
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
-
-async def begun(cluster: SimulatedCluster) -> SimulatedClient:
-    await cluster.begin(3, STRICT, elected=False)
-    await cluster.settle()
-    client = SimulatedClient(cluster)
-    await client.put_topic("orders")
-    await cluster.settle()
-    return client
+async def with_a_twin(
+    cluster: SimulatedCluster,
+) -> tuple[SimulatedClient, BrokerNode, BrokerNode, BrokerNode, BrokerNode]:
+    """Return a client, the master, a slave that it cannot reach, a process with a copy of that
+    slave's disk, which is in sync in its place, and a slave that is off."""
+    client = await begun(cluster)
+    master, first, other = cluster.nodes
+    other.kill()
+    for source, target in ((first, master), (master, first)):
+        cluster.network.cut(source.number, target.number)
+    cluster.network.break_streams(first.number)
+    twin = cluster.start_twin(first, first.disk.copy())
+    await until(lambda: master.in_sync == {0, 1} and twin.follows, "the twin is in sync")
+    return client, master, first, twin, other
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["stopped", "running"])
@@ -128,8 +134,8 @@ async def test_restarts_and_cuts_do_not_look_like_an_older_disk(cluster: Simulat
     """A former master cuts what only it has, and is promoted after that."""
     client = await begun(cluster)
     old, new, other = cluster.nodes
-    for source in (old, new, other):
-        cluster.network.cut(old.number, source.number)
+    for target in (new, other):
+        cluster.network.cut(old.number, target.number)
     cluster.network.break_streams(old.number)
     sending = asyncio.ensure_future(client.send("orders", b"on the old master only"))
     await asyncio.sleep(2)
@@ -152,14 +158,7 @@ async def test_restarts_and_cuts_do_not_look_like_an_older_disk(cluster: Simulat
 @simulated(1)
 async def test_displaced_replica_does_not_count_after_a_restart(cluster: SimulatedCluster) -> None:
     """Another process with a copy of its disk has confirmed with its number."""
-    client = await begun(cluster)
-    master, first, other = cluster.nodes
-    other.kill()
-    for source, target in ((first, master), (master, first)):
-        cluster.network.cut(source.number, target.number)
-    cluster.network.break_streams(first.number)
-    twin = cluster.start_twin(first, first.disk.copy())
-    await until(lambda: in_sync(master) == {0, 1} and follows(twin), "the twin is in sync")
+    client, master, first, twin, other = await with_a_twin(cluster)
     cluster.network.heal()
     await asyncio.sleep(2)
     await client.send("orders", b"acknowledged")
@@ -181,14 +180,7 @@ async def test_replica_that_its_master_never_refused_learns_of_a_copy_of_its_dis
     cluster: SimulatedCluster,
 ) -> None:
     """It cannot reach its master, and the other process confirms with its number."""
-    client = await begun(cluster)
-    master, first, other = cluster.nodes
-    other.kill()
-    for source, target in ((first, master), (master, first)):
-        cluster.network.cut(source.number, target.number)
-    cluster.network.break_streams(first.number)
-    twin = cluster.start_twin(first, first.disk.copy())
-    await until(lambda: in_sync(master) == {0, 1} and follows(twin), "the twin is in sync")
+    client, master, first, twin, other = await with_a_twin(cluster)
     await client.send("orders", b"acknowledged")
     await asyncio.sleep(2)
     master.kill()
@@ -218,11 +210,9 @@ async def test_copy_of_a_masters_disk_does_not_lead_beside_it(
     master = cluster.nodes[0]
     copy = master.disk.copy()
     await cluster.stop_namesrv()
-    for source, target in ((master.number, NAMESRV), (NAMESRV, master.number)):
-        cluster.network.cut(source, target)
+    cluster.network.part(master.number, NAMESRV)
     if not sees_master:
-        for source, target in ((master.number, TWIN), (TWIN, master.number)):
-            cluster.network.cut(source, target)
+        cluster.network.part(master.number, TWIN)
     await cluster.start_namesrv()
     twin = cluster.start_twin(master, copy)
     await asyncio.sleep(5)  # no log has more than the copy
@@ -245,12 +235,75 @@ def is_doubtful(node: BrokerNode) -> bool:
     return node.roles is None or node.roles.own.enrollment.is_doubtful
 
 
-def in_sync(master: BrokerNode) -> set[int]:
-    roles = master.roles
-    if roles is None or roles.master is None:
-        return set()
-    return {each.replica_id for each in roles.master.status().in_sync}
+def lose_all_but_config(node: BrokerNode) -> None:
+    """An operator has restored its `config` on an empty disk, or only that was on another one."""
+    for path in node.disk.files():
+        if path.parent != PATH / "config":
+            node.disk.remove(path)
+    for folder in {path.parent for path in node.disk.files()}:
+        node.disk.sync_directory(folder)
 
 
-def follows(node: BrokerNode) -> bool:
-    return node.roles is not None and node.roles.is_following
+@simulated(1)
+async def test_replica_that_kept_only_its_config_does_not_count_among_those_that_answer(
+    cluster: SimulatedCluster,
+) -> None:
+    """It was the first master, so it has never copied a log."""
+    client = await begun(cluster)
+    lost, master, asked = cluster.nodes
+    assert await cluster.promote(master) is None
+    await cluster.settle()
+    client.address = master.address
+    asked.kill()
+    await client.send("orders", b"acknowledged")
+    lost.kill()
+    lose_all_but_config(lost)
+    master.kill()
+    lost.start()
+    asked.start()
+    await asyncio.sleep(5)
+    assert lost.store is not None and not lost.store.end_offset
+    refused = await cluster.promote(asked)
+    assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+    master.start()
+    cluster.check_alike(await cluster.settle())
+
+
+@simulated(1)
+async def test_second_process_with_a_copy_of_a_running_disk_confirms_nothing(
+    cluster: SimulatedCluster,
+) -> None:
+    """Its confirmations would count as those of the first one, which lacks the messages."""
+    client = await begun(cluster)
+    master, first, other = cluster.nodes
+    other.kill()
+    twin = cluster.start_twin(first, first.disk.copy())
+    for number in range(100):
+        await client.send("orders", b"%d" % number)
+        assert master.store is not None and first.store is not None
+        assert first.store.flushed_offset >= master.store.confirmed_offset
+        await asyncio.sleep(0.05)
+    assert twin.store is not None and master.store is not None
+    assert twin.store.end_offset < master.store.end_offset
+
+
+@simulated(1)
+async def test_replica_whose_number_another_process_has_taken_does_not_count(
+    cluster: SimulatedCluster,
+) -> None:
+    """The other process confirms after a connection broke, and its machine is lost with the
+    master's."""
+    client, master, first, twin, other = await with_a_twin(cluster)
+    cluster.network.heal()
+    await asyncio.sleep(2)
+    await client.send("orders", b"acknowledged")
+    master.kill()
+    twin.kill()
+    other.start()
+    await asyncio.sleep(5)
+    refused = await cluster.promote(first)
+    assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+    master.start()
+    cluster.remove(twin)
+    cluster.check_alike(await cluster.settle())
+    assert await cluster.promote(first) is None, "it has caught up"

@@ -5,7 +5,7 @@ replica that is left when the whole in-sync set is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -18,17 +18,16 @@ from aerobee_wire.status import Code
 from support.codes import raises_code
 from support.disk.replicated import DIVERGED
 from support.disk.stores import visible
-from support.simulation.client import SimulatedClient
+from support.simulation.client import STRICT, SimulatedClient
 from support.simulation.cluster import NAMESRV_ADDRESS, SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
 
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 ALONE_TOO = {**STRICT, "enableAutoInSyncReplicas": True}
 TOPIC = "orders"
 
 
 async def begun(
-    cluster: SimulatedCluster, count: int, options: dict[str, object]
+    cluster: SimulatedCluster, count: int, options: Mapping[str, object]
 ) -> tuple[BrokerNode, list[BrokerNode], SimulatedClient]:
     """All in sync, with one message: the master, the others, a client of the master."""
     await cluster.begin(count, options, elected=True)
@@ -44,11 +43,6 @@ def lose_etcd(cluster: SimulatedCluster, node: BrokerNode) -> None:
     cluster.etcd_clients[node.number].cut = True
 
 
-def part(cluster: SimulatedCluster, one: BrokerNode, other: BrokerNode) -> None:
-    cluster.network.cut(one.number, other.number)
-    cluster.network.cut(other.number, one.number)
-
-
 def is_isolated(node: BrokerNode) -> bool:
     return node.roles is not None and node.roles.is_isolated
 
@@ -60,7 +54,7 @@ async def test_a_master_on_the_wrong_side_of_a_partition_sends_its_clients_away(
     """They are on its side, and would read there while another one leads."""
     old, slaves, client = await begun(cluster, 3, STRICT)
     for slave in slaves:
-        part(cluster, old, slave)
+        cluster.network.part(old.number, slave.number)
     lose_etcd(cluster, old)
     await asyncio.sleep(20)
     assert old.epoch_as_master == 1, "nobody has told it"
@@ -108,7 +102,7 @@ async def test_a_candidate_whose_claims_etcd_refuses_pauses_between_them(
     """As an etcd does whose disk is full: it answers reads, so the view stays as it is."""
     old, slaves, _ = await begun(cluster, 2, {**ALONE_TOO, "enableElectUncleanMaster": unclean})
     if unclean:
-        part(cluster, old, slaves[0])
+        cluster.network.part(old.number, slaves[0].number)
         await asyncio.sleep(10)  # the slave leaves the set
     claims = 0
 
@@ -159,7 +153,7 @@ async def test_a_master_that_cannot_have_been_replaced_goes_on(
     master, slaves, client = await begun(cluster, 3, ALONE_TOO)
     if what != "etcd":
         for slave in slaves if what == "all replicas" else slaves[:1]:
-            part(cluster, master, slave)
+            cluster.network.part(master.number, slave.number)
         await asyncio.sleep(10)  # they leave the set
     if what != "slave":
         cluster.etcd.go_away()
@@ -178,7 +172,7 @@ async def test_a_master_that_is_heard_again_serves_again_in_its_epoch(
 ) -> None:
     master, slaves, client = await begun(cluster, 2, STRICT)
     cluster.etcd.go_away()
-    part(cluster, master, slaves[0])
+    cluster.network.part(master.number, slaves[0].number)
     await asyncio.sleep(20)
     assert is_isolated(master)
     with raises_code(Code.SERVICE_NOT_AVAILABLE):
@@ -200,7 +194,7 @@ async def test_when_the_whole_set_is_gone_one_outside_leads_only_where_that_is_a
 ) -> None:
     options = {**ALONE_TOO, "enableElectUncleanMaster": allowed}
     master, [slave], client = await begun(cluster, 2, options)
-    part(cluster, master, slave)
+    cluster.network.part(master.number, slave.number)
     await asyncio.sleep(10)  # the slave leaves the set
     for number in range(5):
         await client.send(TOPIC, b"alone %d" % number)

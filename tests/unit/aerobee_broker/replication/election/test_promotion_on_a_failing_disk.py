@@ -7,11 +7,9 @@ from pathlib import Path
 
 from aerobee_wire.status import MqError
 from support.disk.stores import LOG, PATH, visible
-from support.simulation.client import SimulatedClient
+from support.simulation.client import STRICT, SimulatedClient
 from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
-
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
 
 class LosingDisk:

@@ -15,11 +15,10 @@ from aerobee_broker.replication.role.preparation import Preparation, ReopenStore
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_wire.status import Code
 from support.clock.polling import until
+from support.simulation.client import STRICT
 from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
 from support.simulation.process_loop import PROCESS
-
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
 
 async def begun(cluster: SimulatedCluster) -> tuple[BrokerNode, BrokerNode, ReplicaStore]:

@@ -15,11 +15,10 @@ from aerobee_broker.store.format import (
     StoreTooNew,
 )
 from support.disk.stores import PATH
-from support.simulation.client import SimulatedClient
+from support.simulation.client import STRICT, SimulatedClient
 from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
 
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 OLD = Build("0.1.9", {name: since for name, since in FEATURES.items() if name != LITE_TOPICS})
 NEXT = Build("9.1.0", {**FEATURES, "tomorrow": "9.0.0"})
 

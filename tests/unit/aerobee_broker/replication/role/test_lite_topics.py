@@ -8,11 +8,9 @@ import pytest
 
 from aerobee_wire.status import MqError
 from support.lite.broker_client import PARENT, REPLACE, Got, bodies
-from support.simulation.client import SimulatedClient
+from support.simulation.client import STRICT, SimulatedClient
 from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.lite_client import SimulatedLite
-
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
 
 async def begun(cluster: SimulatedCluster, **parent: str) -> SimulatedLite:
@@ -220,9 +218,7 @@ async def test_a_deletion_that_no_other_replica_has_is_undone_with_the_codes_of_
     assert await lite.ack(held) == [0]
     await cluster.settle()
     old, new, other = cluster.nodes
-    for node in (new, other):
-        cluster.network.cut(old.number, node.number)
-        cluster.network.cut(node.number, old.number)
+    cluster.network.part(old.number, new.number, other.number)
     deleting = asyncio.create_task(lite.client.delete_topic(PARENT))
     await asyncio.sleep(0.2)  # too short for the others to leave the set
     old.kill()

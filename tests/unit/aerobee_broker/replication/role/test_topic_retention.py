@@ -9,10 +9,9 @@ from aerobee.broker.v1 import offset_pb2
 from aerobee_broker.store.options import HOUR_MS
 from aerobee_wire import rpcs
 from aerobee_wire.topics import retry_topic
-from support.simulation.client import SimulatedClient
+from support.simulation.client import STRICT, SimulatedClient
 from support.simulation.cluster import SimulatedCluster, simulated
 
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 TOPIC = "orders"
 RETRY = retry_topic("g")
 
