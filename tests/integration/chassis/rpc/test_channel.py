@@ -15,8 +15,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from aerobee_chassis.rpc import in_flight
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.http2 import listener
+from aerobee_chassis.rpc.http2.channel import Http2Channel
 from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
-from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.rpc.transport import CallFailed, Channel, ChannelOptions
@@ -124,7 +124,7 @@ async def served(handlers: Handlers, grace_s: float) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def channel(served: Server) -> AsyncIterator[Channel]:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     yield channel
     await channel.close()
 
@@ -187,7 +187,7 @@ async def test_a_stream_that_is_left_is_cancelled(channel: Channel, handlers: Ha
 
 
 async def test_closing_a_channel_ends_its_streams(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     waiting = asyncio.ensure_future(anext(letters))
@@ -225,7 +225,7 @@ async def test_bytes_that_are_no_message_are_refused_as_such(channel: Channel) -
 
 
 async def test_a_message_over_the_limit_is_refused(served: Server) -> None:
-    channel = open_channel(served.address, ChannelOptions(max_request_bytes=2 * MAX_MESSAGE_BYTES))
+    channel = Http2Channel(served.address, ChannelOptions(max_request_bytes=2 * MAX_MESSAGE_BYTES))
     with pytest.raises(CallFailed) as caught:
         await channel.unary(SAY, b"\0" * (MAX_MESSAGE_BYTES + 1), 20)
     assert caught.value.status == "RESOURCE_EXHAUSTED"
@@ -243,7 +243,7 @@ async def test_a_request_over_the_limit_of_its_channel_is_not_sent(channel: Chan
 
 
 async def test_a_large_message_comes_whole(served: Server) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     text = "x" * 8_000_000
     assert await say(channel, text) == text.upper()
     await channel.close()
@@ -299,7 +299,7 @@ async def test_a_caller_that_is_cancelled_cancels_its_call(
 
 
 async def test_nobody_at_the_address_is_unavailable() -> None:
-    channel = open_channel("127.0.0.1:1")
+    channel = Http2Channel("127.0.0.1:1")
     with pytest.raises(CallFailed) as caught:
         await say(channel, "hello")
     assert caught.value.status == "UNAVAILABLE"
@@ -307,7 +307,7 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
 
 
 async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     waiting = [asyncio.create_task(say(channel, "wait")) for _ in range(3)]
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     await channel.close()
@@ -316,7 +316,7 @@ async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handle
 
 
 async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     waiting = asyncio.create_task(say(channel, "wait"))
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     closing = asyncio.create_task(channel.close())
@@ -342,7 +342,7 @@ async def test_a_stop_waits_for_calls_and_refuses_new_ones(
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     stopping = asyncio.create_task(served.stop())
     await asyncio.sleep(0)
-    late = open_channel(served.address)
+    late = Http2Channel(served.address)
     with pytest.raises(CallFailed) as caught:
         await say(late, "hello")
     assert caught.value.status in ("UNAVAILABLE", "CANCELLED")
