@@ -64,7 +64,7 @@ def _declared(module: object) -> Iterator[Metric]:
 
 def services() -> Mapping[str, list[Metric]]:
     """Return all metrics, by the kind of process that serves them."""
-    broker = [*_declared(declared_metrics), *in_flight_metrics("aerobee_", THEIRS)]
+    broker = [*_declared(declared_metrics), *in_flight_metrics("aerobee_")]
     return {
         "each process": list(_declared(process)),
         "broker": broker,

@@ -17,9 +17,8 @@ from aerobee_broker.commit.worker_thread import WorkerThread
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.http2.loop import ServiceLoop
-from aerobee_chassis.rpc.loops import make_listener
-from aerobee_chassis.rpc.services import Method, Service
-from bench.servers.echo_transport import never
+from aerobee_chassis.rpc.services import Method
+from bench.servers.echo_transport import make_listener, never
 
 UNARY, STREAM = "/bench.Durable/Unary", "/bench.Durable/Stream"
 ANSWER = bytes(60)  # as long as the answer to a send
@@ -71,7 +70,7 @@ async def serve(path: Path) -> None:
         Method(path.rpartition("/")[2], never, Request, server_streams=both, client_streams=both)
         for path, both in ((UNARY, False), (STREAM, True))
     )
-    listener = make_listener([Service(service, methods)], DurableEcho(file, flusher).run)
+    listener = make_listener(service, methods, DurableEcho(file, flusher).run)
     print(listener.bind("127.0.0.1:0"), flush=True)
     await listener.start()
     await asyncio.to_thread(sys.stdin.read)

@@ -290,8 +290,7 @@ def isolate(group: SimulatedGroup, number: int) -> None:
     """From the others, and from the coordinator."""
     group.coordinator.away_from.add(number)
     for replica in group.replicas:
-        group.network.cut(number, replica.number)
-        group.network.cut(replica.number, number)
+        group.network.part(number, replica.number)
 
 
 def run(scenario: Callable[[int], Coroutine[Any, Any, None]], seed: int) -> None:

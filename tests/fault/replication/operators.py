@@ -182,8 +182,7 @@ async def give_an_older_etcd_to_one_that_knows_better(played: Scenario, rng: ran
     master, slave, _ = await begin(played)
     etcd = played.cluster.etcd
     saved = etcd.save()
-    for source, target in ((master, slave), (slave, master)):
-        played.cluster.network.cut(source.number, target.number)
+    played.cluster.network.part(master.number, slave.number)
     await asyncio.sleep(5)
     await send_some(played)
     kill_all(played)

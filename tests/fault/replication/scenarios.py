@@ -10,7 +10,7 @@ from typing import Any
 
 from aerobee_wire.status import MqError
 from support.simulation.client import SimulatedClient
-from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+from support.simulation.cluster import SimulatedCluster, simulate
 
 STRICT: dict[str, Any] = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 TOPIC, BODY = "orders", b"acknowledged"
@@ -35,13 +35,6 @@ class Scenario:
         await self.cluster.settle()
         await self.client.put_topic(TOPIC)
         await self.cluster.settle()
-
-    def isolate(self, number: int) -> None:
-        """From the other brokers and the name server."""
-        for other in (NAMESRV, *(node.number for node in self.cluster.nodes)):
-            if other != number:
-                self.cluster.network.cut(number, other)
-                self.cluster.network.cut(other, number)
 
     async def send(self, number: int, body: bytes = BODY) -> None:
         """To this broker, until it is acknowledged and shown: its set may be changing."""
@@ -128,7 +121,7 @@ async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> Non
     await asyncio.sleep(5)
     await cluster.promote(new)
     await played.send(new.number)
-    played.isolate(old.number)
+    played.cluster.isolate(old.number)
     old.configure({"enableAutoInSyncReplicas": True})
     for _ in range(rng.randint(3, 5)):
         old.start()
@@ -149,7 +142,7 @@ async def promote_beside_an_isolated_master(played: Scenario, rng: random.Random
     cluster = played.cluster
     old, new, _ = cluster.nodes
     await played.send(old.number)
-    played.isolate(old.number)
+    played.cluster.isolate(old.number)
     played.client.address = old.address
     with contextlib.suppress(MqError):
         await played.client.send(TOPIC, b"under way")

@@ -31,7 +31,7 @@ async def go_on_alone(played: Scenario) -> tuple[BrokerNode, BrokerNode]:
     for _ in range(TOGETHER):
         await played.send(old.number)
     await cluster.settle()
-    played.isolate(new.number)
+    played.cluster.isolate(new.number)
     for _ in range(ALONE):
         await played.send(old.number)
     return old, new

@@ -1,4 +1,4 @@
-"""Pop over real processes: long polls, filters, dead letters, and acks across kill -9."""
+"""Pop over real processes: long polls, invalid requests, and acks across kill -9."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
-from aerobee.broker.v1 import message_pb2, pop_pb2
+from aerobee.broker.v1 import pop_pb2
 
 from aerobee_wire import properties as props
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
-from support.codes import raises_code
 from support.processes.service import broker_process
-
-SQL92 = message_pb2.Subscription.SQL92
 
 
 @dataclass(frozen=True)
@@ -158,30 +155,6 @@ async def test_a_parked_pop_gets_arrivals_and_redeliveries(caller: BrokerCaller)
     (again,) = await waiting
     assert (again.body, again.attempt) == (b"1", 2)
     assert await ack(caller, [got, again]) == [Code.INVALID_RECEIPT_HANDLE, Code.SUCCESS]
-
-
-async def test_sql_filters_pop_and_pull(caller: BrokerCaller) -> None:
-    for number in range(4):
-        await caller.send("t", b"%d" % number, properties={"n": str(number)})
-    wanted = message_pb2.Subscription(expression="n BETWEEN 1 AND 2", expression_type=SQL92)
-    got = await pop(caller, subscription=wanted)
-    assert [message.body for message in got] == [b"1", b"2"]
-    pull = message_pb2.PullRequest(consumer_group="p", topic="t", subscription=wanted, plain=True)
-    answer = await caller.call(caller.messages.Pull, pull)
-    assert [message.body for message in answer.messages] == [b"1", b"2"]
-    assert answer.next_begin_offset == 4
-    broken = message_pb2.Subscription(expression="n BETWEEN", expression_type=SQL92)
-    with raises_code(Code.SUBSCRIPTION_PARSE_FAILED):
-        await pop(caller, subscription=broken)
-
-
-async def test_sql_filters_can_be_switched_off(tmp_path: Path) -> None:
-    with broker_process(tmp_path, "--set", "enablePropertyFilter=false") as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.put_topic("t")
-            wanted = message_pb2.Subscription(expression="n = 1", expression_type=SQL92)
-            with raises_code(Code.SUBSCRIPTION_PARSE_FAILED):
-                await pop(caller, subscription=wanted)
 
 
 async def test_an_invalid_pop_is_refused(caller: BrokerCaller) -> None:

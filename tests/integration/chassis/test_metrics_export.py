@@ -97,7 +97,7 @@ def test_a_broker_exports_metrics_and_spans_also_when_it_stops(tmp_path: Path) -
     assert attributes(point)["node_id"] == "broker-a"
     counted = {attributes(each)["result"] for each in found["aerobee_spans_total"].sum.data_points}
     assert counted == {"exported", "dropped_full", "dropped_failed"}
-    assert "rocketmq_in_flight_bytes" not in found  # former names are for Prometheus
+    assert "rocketmq_parked_pulls" not in found  # former names are for Prometheus
 
 
 def test_a_broker_logs_its_metrics(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The client's transport over real sockets: deadlines, peers that fail and restart."""
+"""The client's transport over real sockets: streams, channels that are replaced, metadata.
+
+Its errors are in tests/unit/aerobee_client/cluster, and connections that fail in `test_http2.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster import transport as transport_module
 from aerobee_client.cluster.transport import Channels, GrpcTransport, plaintext
-from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_http2.channel import Channel
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError, trailers_of
+from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
 
 REQUEST = client_pb2.ListGroupMembersRequest(consumer_group="g")
@@ -92,53 +95,6 @@ async def ask(transport: GrpcTransport, address: str, timeout_s: float = 5) -> l
     return list(response.client_ids)
 
 
-async def test_a_call_returns_the_response(transport: GrpcTransport, peer: Peer) -> None:
-    assert await ask(transport, peer.address) == ["g"]
-
-
-async def test_an_unreachable_peer_is_named(transport: GrpcTransport, peer: Peer) -> None:
-    await peer.stop()
-    with pytest.raises(BrokerUnreachable) as caught:
-        await ask(transport, peer.address)
-    assert peer.address in caught.value.message and caught.value.retryable
-
-
-async def test_a_peer_that_restarts_is_reached_again(transport: GrpcTransport, peer: Peer) -> None:
-    await ask(transport, peer.address)
-    await peer.stop()
-    with pytest.raises(BrokerUnreachable):
-        await ask(transport, peer.address)
-    await peer.start()
-    assert await until(lambda: ask(transport, peer.address), retry_on=(BrokerUnreachable,))
-
-
-async def test_a_silent_peer_is_a_timeout(transport: GrpcTransport) -> None:
-    async def never(request: Any, context: Any) -> None:
-        await asyncio.Event().wait()
-
-    peer = Peer(never)
-    await peer.start()
-    with pytest.raises(RequestTimeout) as caught:
-        await ask(transport, peer.address, timeout_s=0.1)
-    assert peer.address in caught.value.message
-    await peer.stop()
-
-
-async def test_errors_cross_with_code_and_message(transport: GrpcTransport) -> None:
-    error = MqError(Code.FLOW_CONTROL, "slow down: try again in 20 ms", retry_after_ms=20)
-
-    async def refuse(request: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message, trailers_of(error))
-
-    peer = Peer(refuse)
-    await peer.start()
-    with pytest.raises(MqError) as caught:
-        await ask(transport, peer.address)
-    assert (caught.value.code, caught.value.retry_after_ms) == (Code.FLOW_CONTROL, 20)
-    assert caught.value.message == error.message
-    await peer.stop()
-
-
 async def test_a_broken_stream_is_unreachable(transport: GrpcTransport, peer: Peer) -> None:
     async with aclosing(transport.stream(peer.address, rpcs.WATCH_CLIENT, WATCH)) as notices:
         first = await anext(notices)
@@ -171,24 +127,6 @@ async def test_a_bad_address_is_unreachable(transport: GrpcTransport) -> None:
     with pytest.raises(MqError) as caught:
         await ask(transport, "no-such-host.invalid:1", timeout_s=3)
     assert caught.value.code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT)
-
-
-async def test_close_during_a_call_is_unreachable(transport: GrpcTransport) -> None:
-    """The waiting task is not cancelled."""
-    asked = asyncio.Event()
-
-    async def never(request: Any, context: Any) -> Any:
-        asked.set()
-        await asyncio.Event().wait()
-
-    silent = Peer(never)
-    await silent.start()
-    asking = asyncio.create_task(ask(transport, silent.address))
-    await asked.wait()
-    await transport.close()
-    with pytest.raises(BrokerUnreachable):
-        await asking
-    await silent.stop()
 
 
 async def test_a_replaced_channel_ends_its_calls_and_new_ones_take_another() -> None:

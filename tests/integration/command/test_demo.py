@@ -27,14 +27,24 @@ def test_the_demo_finds_what_the_file_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_survives_a_killed_broker_and_needs_no_java(tmp_path: Path) -> None:
+def test_the_demo_survives_a_broker_that_is_killed_twice_and_needs_no_java(tmp_path: Path) -> None:
+    """The second kill hits the broker while it starts again."""
     messages = 10_000
     with Demo(tmp_path, "--messages", str(messages), **no_java(tmp_path)) as demo:
         until_sync(lambda: demo.stored() > messages / 5, "a fifth of the flights is stored")
-        os.kill(demo.service_pid("aerobee_broker"), signal.SIGKILL)
-        assert demo.line("  broker ended by SIGKILL")
+        killed = demo.service_pid("aerobee_broker")
+        os.kill(killed, signal.SIGKILL)
+
+        def restarted() -> int | None:
+            found = demo.service_pid("aerobee_broker")
+            return found if found != killed else None
+
+        again = until_sync(restarted, "another broker runs", retry_on=(AssertionError,))
+        assert again is not None
+        os.kill(again, signal.SIGKILL)
         assert demo.wait(DEMO_TIMEOUT_S) == 0
         demo.check_nothing_is_left()
+    assert demo.stdout.count("  broker ended by SIGKILL") == 2
     check_figures(demo.summary(), messages)
     assert demo.summary()["engine"] == "local"
 

@@ -72,9 +72,6 @@ class Member:
         taken = self.process.events("role_taken")
         return str(taken[-1]["role"]) if taken else ""
 
-    def leads(self) -> bool:
-        return self.role() == "master"
-
     def events_now(self, event: str) -> list[dict[str, Any]]:
         """The log lines of this event, in this run."""
         return [line for line in self.process.log[self._since :] if line["event"] == event]
@@ -168,7 +165,7 @@ class BrokerGroup:
         return member
 
     def until_leads(self, member: Member) -> None:
-        until_sync(member.leads, f"{member.number} leads", timeout_s=60)
+        until_sync(member.leads_now, f"{member.number} leads", timeout_s=60)
 
     def until_in_sync(self, master: Member, *slaves: Member, timeout_s: float = 60) -> None:
         """Until the set that the master wrote last is itself and these."""

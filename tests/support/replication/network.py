@@ -38,6 +38,11 @@ class SimulatedNetwork:
     def cut(self, source: int, target: int) -> None:
         self._cut.add((source, target))
 
+    def part(self, one: int, *others: int) -> None:
+        """Cut all that passes between one and each of the others."""
+        for other in others:
+            self._cut |= {(one, other), (other, one)}
+
     def heal(self) -> None:
         self._cut.clear()
         for stream in list(self._streams):

@@ -14,6 +14,7 @@ from aerobee_wire.status import Code, MqError
 from support.simulation.cluster import SimulatedCluster
 
 TIMEOUT_S = 10.0
+STRICT: Mapping[str, Any] = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
 
 class SimulatedClient:
@@ -137,3 +138,15 @@ class SimulatedClient:
         """Name → how many times it retries."""
         answer = await self.call(rpcs.LIST_GROUPS, admin_pb2.ListGroupsRequest())
         return {config.consumer_group: config.retry_max_times for config in answer.groups}
+
+
+async def begun(
+    cluster: SimulatedCluster, options: Mapping[str, Any] = STRICT, *, count: int = 3
+) -> SimulatedClient:
+    """Start replicas without etcd, and create the topic "orders" on them. Return a client."""
+    await cluster.begin(count, options, elected=False)
+    await cluster.settle()
+    client = SimulatedClient(cluster)
+    await client.put_topic("orders")
+    await cluster.settle()
+    return client

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
+import inspect
 import json
 import random
 import tempfile
@@ -17,9 +19,10 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 from unittest import mock
 
+import pytest
 import structlog
 from aerobee.broker.v1 import replica_pb2
 
@@ -126,6 +129,11 @@ class SimulatedCluster:
         """Remove a node that is off for good."""
         assert not node.is_up
         self.nodes.remove(node)
+
+    def isolate(self, number: int) -> None:
+        """From the other brokers and the name server."""
+        others = (node.number for node in self.nodes if node.number != number)
+        self.network.part(number, NAMESRV, *others)
 
     async def stop_namesrv(self) -> None:
         """Kill it. It forgets all that it knows."""
@@ -401,6 +409,31 @@ def simulate(seed: int, scenario: Scenario) -> None:
             watched_logs(cluster.on_log),
         ):
             loop.end(run())
+
+
+P = ParamSpec("P")
+
+
+def simulated(
+    *seeds: int,
+) -> Callable[[Callable[Concatenate[SimulatedCluster, P], Awaitable[None]]], Callable[P, None]]:
+    """Make a test of a scenario, which gets the cluster first. It runs once for each seed."""
+
+    def decorate(
+        scenario: Callable[Concatenate[SimulatedCluster, P], Awaitable[None]],
+    ) -> Callable[P, None]:
+        @functools.wraps(scenario)
+        def test(*args: P.args, **arguments: P.kwargs) -> None:
+            seed = arguments.pop("seed")
+            assert isinstance(seed, int)
+            simulate(seed, lambda cluster: scenario(cluster, *args, **arguments))
+
+        _, *own = inspect.signature(scenario).parameters.values()
+        seed = inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY)
+        test.__signature__ = inspect.Signature([*own, seed])  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("seed", seeds)(test)
+
+    return decorate
 
 
 # ---- logs ----

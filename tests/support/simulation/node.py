@@ -28,7 +28,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import LoopClock
 from support.disk.simulated_disk import SimulatedDisk, never
-from support.disk.stores import LOG, PATH
+from support.disk.stores import LOG, PATH, visible
 from support.replication.worker import SimulatedWorker
 from support.simulation.process_loop import Process
 
@@ -293,6 +293,24 @@ class BrokerNode:
         """0: it is none."""
         roles = self.roles
         return 0 if roles is None or roles.master is None else roles.epoch
+
+    @property
+    def in_sync(self) -> set[int]:
+        """The numbers of the in-sync set of a master; none: it is no master."""
+        roles = self.roles
+        if roles is None or roles.master is None:
+            return set()
+        return {each.replica_id for each in roles.master.status().in_sync}
+
+    @property
+    def follows(self) -> bool:
+        return self.roles is not None and self.roles.is_following
+
+    def shown(self, topic: str) -> set[bytes]:
+        """The bodies that its queues of a topic show."""
+        assert self.store is not None
+        queues = visible(self.store).items()
+        return {body for (name, _), found in queues if name == topic for body in found.values()}
 
     def log_bytes(self, begin: int, end: int) -> bytes:
         """Of the log's files, as a process sees them."""

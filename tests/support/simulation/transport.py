@@ -45,8 +45,8 @@ class SimulatedTransport:
     def in_place(self) -> Iterator[None]:
         """Of the transports of the chassis."""
         with (
-            mock.patch("aerobee_chassis.rpc.caller.open_channel", self._open_channel),
-            mock.patch("aerobee_chassis.rpc.server.make_listener", self._make_listener),
+            mock.patch("aerobee_chassis.rpc.caller.Http2Channel", self._open_channel),
+            mock.patch("aerobee_chassis.rpc.server.Http2Listener", self._make_listener),
         ):
             yield
 

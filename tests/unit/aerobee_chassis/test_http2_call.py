@@ -11,9 +11,8 @@ import pytest
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.http2.server_call import Http2Call
 from aerobee_chassis.rpc.in_flight import RESERVED_BYTES, InFlight
-from aerobee_chassis.rpc.loops import refuse_plainly
 from aerobee_chassis.rpc.services import Method
-from aerobee_chassis.rpc.transport import Admit, Refuse, Run, admit_all
+from aerobee_chassis.rpc.transport import Admit, Refuse, Run, admit_all, refuse_plainly
 from aerobee_http2 import frames
 from aerobee_http2.frames import END_HEADERS, END_STREAM, frame
 from aerobee_http2.hpack import encoded

@@ -10,8 +10,8 @@ from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.http2.listener import Http2Listener
 from aerobee_chassis.rpc.http2.server_call import Http2Call
 from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, InFlight
-from aerobee_chassis.rpc.loops import refuse_plainly
 from aerobee_chassis.rpc.services import Method, Service
+from aerobee_chassis.rpc.transport import refuse_plainly
 from aerobee_http2 import frames
 from aerobee_http2.calls import PREFIX
 from aerobee_http2.frames import END_HEADERS, frame

@@ -309,7 +309,6 @@ def test_help_shows_the_default_of_a_choice_as_the_user_writes_it(
         ["topic", "create", "t", "--queues", "4", "--queues", "4"],
         ["message", "send", "t", "body", "--tag", "a", "--tag", "b"],
         ["group", "create", "g", "--consume", "--no-consume"],
-        ["group", "create", "g", "--fifo", "--order", "off"],
         ["group", "create", "g", "--retry-delays", "1s,,5s"],
         ["group", "create", "g", "--retry", "exponential:initial=5s,,max=2h"],
         ["certs", "issue", "d", "--role", "broker", "--name", "b", "--hosts", "a,,b"],

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Unpack
 
-from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.client_instance import ClientInstance, Connection
 from aerobee_client.leasing.lease_consumer import (
     INVISIBLE_DURATION,
     POLL,
@@ -28,7 +28,7 @@ from aerobee_client.options.lease_consumer import (
     OffsetOption,
     check_receive,
 )
-from aerobee_client.runtime.clock import Clock, SystemClock
+from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import blocking
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
@@ -73,9 +73,7 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         super().__init__(consumer_group, self.options.interceptors)
         check_topic(topic)
         self.topic = topic
-        self._namesrv = namesrv
-        self._transport = transport
-        self._clock = clock or SystemClock()
+        self._connection = Connection(namesrv, transport, clock)
 
     async def start(self) -> None:
         """Register with the brokers. A client of a wildcard group then receives every lite topic.
@@ -89,13 +87,7 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         await self._start()
 
     def _new_member(self) -> tuple[ClientInstance, LiteMember]:
-        instance = ClientInstance(
-            self._namesrv,
-            tls=self.options.tls,
-            credentials=self.options.credentials,
-            transport=self._transport,
-            clock=self._clock,
-        )
+        instance = self._connection.open(self.options)
         return instance, LiteMember(self.consumer_group, self.topic, instance, self.options)
 
     async def subscribe_lite(

@@ -23,10 +23,9 @@ from typing import TypeVar, Unpack
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.client_instance import ClientInstance, Connection, Secured
 from aerobee_client.cluster.latency_detector import LatencyDetector
 from aerobee_client.cluster.latency_fault import LatencyFault
-from aerobee_client.credentials import Credentials
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message, check_messages
 from aerobee_client.message_queue import MessageQueue
@@ -61,7 +60,6 @@ from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSe
 from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
-from aerobee_client.tls import Tls
 from aerobee_client.trace_topic.message_traces import MessageTraces, producer_group
 from aerobee_cluster.transport import Transport
 from aerobee_wire.topics import check_group
@@ -107,9 +105,7 @@ class AsyncProducer(StartedClient):
         self._options = with_settings(ProducerOptions, settings)
         self._timeout_s = self._options.send_timeout.total_seconds()
         self.producer_group = producer_group
-        self._namesrv = namesrv
-        self._transport = transport
-        self._clock = clock
+        self._connection = Connection(namesrv, transport, clock)
         self._interceptors = tuple(self._options.interceptors)
         self._traces: MessageTraces | None = None
         if self._options.enable_trace:
@@ -140,13 +136,8 @@ class AsyncProducer(StartedClient):
         if self._instance is not None:
             return
         self._idle = asyncio.Event()  # of this event loop: another start may use another one
-        self._instance = ClientInstance(
-            self._namesrv,
-            default_queue_count=self._options.default_queue_count,
-            tls=self._options.tls,
-            credentials=self._options.credentials,
-            transport=self._transport,
-            clock=self._clock,
+        self._instance = self._connection.open(
+            self._options, default_queue_count=self._options.default_queue_count
         )
         self._instance.start(
             partial(self._heartbeat, self._instance),
@@ -206,14 +197,8 @@ class AsyncProducer(StartedClient):
         self._interceptors = (*self._interceptors, interceptor)
 
     def _open_trace_producer(self) -> AsyncProducer:
-        return trace_producer(
-            producer_group(self.producer_group, "PRODUCE"),
-            namesrv=self._namesrv,
-            transport=self._transport,
-            clock=self._clock,
-            tls=self._options.tls,
-            credentials=self._options.credentials,
-        )
+        group = producer_group(self.producer_group, "PRODUCE")
+        return trace_producer(group, self._connection, self._options)
 
     def _requested(
         self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
@@ -607,23 +592,15 @@ class AsyncProducer(StartedClient):
         return request
 
 
-def trace_producer(
-    group: str,
-    *,
-    namesrv: str | Sequence[str] | None,
-    transport: Transport | None,
-    clock: Clock | None,
-    tls: Tls | None,
-    credentials: Credentials | None,
-) -> AsyncProducer:
+def trace_producer(group: str, connection: Connection, options: Secured) -> AsyncProducer:
     """Return the producer that sends the traces of another client. It is not started."""
     return AsyncProducer(
         group,
-        namesrv=namesrv,
-        transport=transport,
-        clock=clock,
-        tls=tls,
-        credentials=credentials,
+        namesrv=connection.namesrv,
+        transport=connection.transport,
+        clock=connection.clock,
+        tls=options.tls,
+        credentials=options.credentials,
         send_timeout=TRACE_TIMEOUT,
     )
 

@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar, Unpack
 
-from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.client_instance import Connection
 from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.errors import ClientClosed
@@ -111,9 +111,8 @@ class AsyncPullConsumer(Replier):
             check_group(consumer_group)
         self.consumer_group = consumer_group
         self.options = with_settings(PullConsumerOptions, settings)
-        self._namesrv = namesrv
-        self._transport = transport
         self._clock = clock or SystemClock()
+        self._connection = Connection(namesrv, transport, self._clock)
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._chosen: set[MessageQueue] | None = None  # None if `assign` was not called
         self._reader: Reader | None = None
@@ -541,14 +540,7 @@ class AsyncPullConsumer(Replier):
             self._reader.subscriptions_changed(subscription.topic)
 
     def _new_reader(self) -> Reader:
-        instance = ClientInstance(
-            self._namesrv,
-            machine_room=self.options.machine_room,
-            tls=self.options.tls,
-            credentials=self.options.credentials,
-            transport=self._transport,
-            clock=self._clock,
-        )
+        instance = self._connection.open(self.options, machine_room=self.options.machine_room)
         return Reader(self.consumer_group or "", instance, self.options)
 
     def _running(self) -> Reader:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Unpack
 
-from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.client_instance import ClientInstance, Connection
 from aerobee_client.cluster.order_warning import FifoWarning
 from aerobee_client.consuming.broadcasting import LocalOffsets, PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
@@ -115,9 +115,8 @@ class AsyncPushConsumer(Replier):
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.options = with_settings(ConsumerOptions, settings)
-        self._namesrv = namesrv
-        self._transport = transport
         self._clock = clock or SystemClock()
+        self._connection = Connection(namesrv, transport, self._clock)
         self._traces: MessageTraces | None = None
         if self.options.enable_trace:
             # The last interceptor: it measures the listener without the others.
@@ -284,14 +283,7 @@ class AsyncPushConsumer(Replier):
         PROCESS.check()
         if self._membership is not None:
             return
-        instance = ClientInstance(
-            self._namesrv,
-            machine_room=self.options.machine_room,
-            tls=self.options.tls,
-            credentials=self.options.credentials,
-            transport=self._transport,
-            clock=self._clock,
-        )
+        instance = self._connection.open(self.options, machine_room=self.options.machine_room)
         self._instance = instance  # kept during close, because a running listener may reply
         self._consume.use_time_of(instance.now_ms_at)
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
@@ -456,14 +448,8 @@ class AsyncPushConsumer(Replier):
                 await self._traces.close()
 
     def _open_trace_producer(self) -> AsyncProducer:
-        return trace_producer(
-            producer_group(self.consumer_group, "CONSUME"),
-            namesrv=self._namesrv,
-            transport=self._transport,
-            clock=self._clock,
-            tls=self.options.tls,
-            credentials=self.options.credentials,
-        )
+        group = producer_group(self.consumer_group, "CONSUME")
+        return trace_producer(group, self._connection, self.options)
 
     def consumes_on(self, thread: threading.Thread) -> bool:
         """Return whether the listener runs on `thread`."""

@@ -14,7 +14,8 @@ from typing import Unpack
 
 from aerobee.broker.v1 import message_pb2
 
-from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.client_instance import ClientInstance, Connection
+from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.leasing.lease_consumer import (
     INVISIBLE_DURATION,
     POLL,
@@ -38,7 +39,7 @@ from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.runtime.kinds import checked_class
 from aerobee_cluster.transport import Transport
 from aerobee_wire.status import Code, MqError, invalid_parameter
-from aerobee_wire.tags import ALL, parse_expression
+from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_topic
 
 
@@ -80,9 +81,8 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
     ) -> None:
         self.options = with_settings(SimpleConsumerOptions, settings)
         super().__init__(consumer_group, self.options.interceptors)
-        self._namesrv = namesrv
-        self._transport = transport
         self._clock = clock or SystemClock()
+        self._connection = Connection(namesrv, transport, self._clock)
         self._subscriptions: dict[str, message_pb2.Subscription] = {}
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
@@ -107,7 +107,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         """
         PROCESS.check()
         check_topic(topic)
-        subscription = _subscription(topic, expression, self._clock.now_ms())
+        subscription = TopicSubscription.of(topic, expression, self._clock.now_ms()).to_proto()
         if isinstance(expression, Sql) and self._member is not None:
             return self._subscribe_checked(subscription, self._member)
         self._subscribe(subscription)
@@ -142,14 +142,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         await self._start()
 
     def _new_member(self) -> tuple[ClientInstance, SimpleMember]:
-        instance = ClientInstance(
-            self._namesrv,
-            machine_room=self.options.machine_room,
-            tls=self.options.tls,
-            credentials=self.options.credentials,
-            transport=self._transport,
-            clock=self._clock,
-        )
+        instance = self._connection.open(self.options, machine_room=self.options.machine_room)
         subscriptions = self._subscriptions
         return instance, SimpleMember(self.consumer_group, instance, subscriptions, self.options)
 
@@ -219,22 +212,6 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
             Code.SUBSCRIPTION_NOT_EXIST,
             f"the consumer is not subscribed to {what}: call subscribe() first",
         )
-
-
-def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb2.Subscription:
-    """Create a subscription. Do not check SQL92, because only a broker can parse it.
-
-    Raises MqError with the code SUBSCRIPTION_PARSE_FAILED for an invalid expression of tags.
-    """
-    kinds = message_pb2.Subscription
-    if isinstance(expression, Sql):
-        kind, text = kinds.SQL92, expression.expression
-    else:
-        parse_expression(expression)
-        kind, text = kinds.TAG, expression
-    return message_pb2.Subscription(
-        topic=topic, expression=text, expression_type=kind, version=version
-    )
 
 
 class SimpleConsumer(LeaseFacade[AsyncSimpleConsumer]):

@@ -14,16 +14,6 @@ from typing import Any
 from aerobee_spark.errors import MqError, OptionError
 
 # Options that only writes support. `reading/options.py` lists those that only reads support.
-SHARED = (
-    "nameServer",
-    "topic",
-    "accessKey",
-    "secretKeyFile",
-    "tlsCa",
-    "tlsCert",
-    "tlsKey",
-    "tlsCluster",
-)
 WRITE_ONLY = (
     "createTopic",
     "maxMessagesPerSecond",

@@ -109,7 +109,7 @@ class BrokerApp(App):
         registry.register(port_source(self._limits.counts))
         registry.register(quota_source(self._quotas))
         registry.register(audit_source(self._audit))
-        registry.register(in_flight_source("aerobee_", self._in_flight, former="rocketmq_"))
+        registry.register(in_flight_source("aerobee_", self._in_flight))
         registry.register(self._calls_waiting)
         self._span_exporter: SpanExporter | None = None
         if options.otlp_endpoint:

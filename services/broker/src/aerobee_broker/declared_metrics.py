@@ -312,42 +312,34 @@ DAMAGED_RANGES = Metric(
     "aerobee_damaged_log_ranges",
     _GAUGE,
     "Parts of the log that are known to be damaged and are not repaired.",
-    former="rocketmq_damaged_log_ranges",
 )
-DAMAGED_BYTES = Metric(
-    "aerobee_damaged_log_bytes", _GAUGE, "Their bytes.", former="rocketmq_damaged_log_bytes"
-)
+DAMAGED_BYTES = Metric("aerobee_damaged_log_bytes", _GAUGE, "Their bytes.")
 REPAIRED_RECORDS = Metric(
     "aerobee_repaired_records_total",
     _COUNTER,
     "Records repaired from other replicas.",
-    former="rocketmq_repaired_records_total",
 )
 SCRUBBED_BYTES = Metric(
     "aerobee_scrubbed_bytes_total",
     _COUNTER,
     "Bytes of the log that scrubs have checked.",
-    former="rocketmq_scrubbed_bytes_total",
 )
 SCRUB_COMPLETED = Metric(
     "aerobee_scrub_completed_timestamp_seconds",
     _GAUGE,
     "When the whole log was last checked, since the epoch; missing if it was not.",
-    former="rocketmq_scrub_completed_seconds",
 )
 LITE_TOPICS_EXPIRED = Metric(
     "aerobee_lite_topics_expired_total",
     _COUNTER,
     "Lite topics that their TTL has removed.",
     ("topic",),
-    former="rocketmq_lite_topics_expired_total",
 )
 LITE_UNSETTLED = Metric(
     "aerobee_lite_messages_expired_unsettled_total",
     _COUNTER,
     "Messages that a group had not settled in lite topics that their TTL has removed.",
     ("topic", "consumer_group"),
-    former="rocketmq_lite_messages_expired_unsettled_total",
 )
 TRANSACTION_CHECKS = Metric(
     "aerobee_transaction_checks_total",
@@ -418,8 +410,7 @@ def _replica(
     labels: tuple[str, ...] = _REPLICA,
     buckets: tuple[float, ...] = (),
 ) -> Metric:
-    former = f"rocketmq_replica_{name}"
-    return Metric(f"aerobee_replica_{name}", kind, text, labels, buckets=buckets, former=former)
+    return Metric(f"aerobee_replica_{name}", kind, text, labels, buckets=buckets)
 
 
 REPLICA_ROLE = _replica("role", _GAUGE, "1: the role of this replica.", ("replica_id", "role"))

@@ -10,7 +10,7 @@ import pytest
 from aerobee_client import ConsumeFromWhere, Message, Producer, PushConsumer, ReceivedMessage
 from support.clock.polling import until_sync
 from support.etcd.etcd_process import etcd_members
-from support.processes.broker_group import Member, broker_group
+from support.processes.broker_group import broker_group
 
 TOPIC = "orders"
 SENDS, KILLED_AT = 60, 20
@@ -45,12 +45,7 @@ def test_no_send_fails_and_everything_is_consumed_when_the_master_is_lost(
             *("brokerRole=SYNC_MASTER", "totalReplicas=3"),
             *(f"etcdEndpoints={etcd.endpoint}", f"etcdLeaseTtl={lease}"),
         )
-
-        def leading() -> Member | None:
-            return next((member for member in members if member.leads_now()), None)
-
-        master = until_sync(leading, "a member leads", timeout_s=60)
-        assert master is not None
+        master = group.until_led()
         group.until_in_sync(master, *(member for member in members if member is not master))
         consumer.subscribe(TOPIC, "*")
         for number in range(SENDS):

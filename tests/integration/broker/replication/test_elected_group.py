@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.broker.tables import rows_in
 from support.clock.manual_clock import ManualClock
-from support.clock.polling import until, until_sync
+from support.clock.polling import until
 from support.codes import raises_code
 from support.etcd.etcd_process import EtcdMember, etcd_members
 from support.processes.broker_group import BrokerGroup, Member, broker_group, send_until_taken
@@ -30,18 +29,6 @@ SYNC = (
     "etcdLeaseTtl=2",
     "flushConsumerOffsetInterval=300",
 )
-# What a send ends with while its master is gone, or is being followed up.
-GONE = {
-    Code.SERVICE_NOT_AVAILABLE,
-    Code.SLAVE_NOT_AVAILABLE,
-    Code.FLUSH_SLAVE_TIMEOUT,
-    Code.TOPIC_NOT_EXIST,
-}
-BROKEN = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-}
 
 
 @pytest.fixture(scope="module")
@@ -60,70 +47,8 @@ def group(tmp_path: Path, etcd: EtcdMember) -> Iterator[BrokerGroup]:
         yield group
 
 
-def master_of(group: BrokerGroup, *but: Member) -> Member:
-    """The one that leads, once there is one among the others."""
-
-    def found() -> Member | None:
-        leading = [each for each in group.members if each not in but and each.leads_now()]
-        return leading[-1] if leading else None
-
-    member = until_sync(found, "a member leads", timeout_s=60)
-    assert member is not None
-    return member
-
-
 def others(group: BrokerGroup, *but: Member) -> list[Member]:
     return [member for member in group.members if member not in but]
-
-
-class Load:
-    """Sends one message after the other to whoever is master by the name server, and notes what was
-    acknowledged, and when."""
-
-    def __init__(self, group: BrokerGroup, sender: int) -> None:
-        self.acknowledged: list[bytes] = []
-        self.longest_gap_s = 0.0
-        self._group = group
-        self._sender = sender
-        self._number = 0
-
-    async def run(self) -> None:
-        last = time.monotonic()
-        while True:
-            address = dict((await self._group.registered()).addresses).get(0)
-            if address is not None:
-                async with BrokerCaller(address) as caller:
-                    try:
-                        while True:
-                            await self._send(caller)
-                            now = time.monotonic()
-                            self.longest_gap_s = max(self.longest_gap_s, now - last)
-                            last = now
-                    except MqError as error:
-                        if error.code not in GONE:
-                            raise
-                    except grpc.aio.AioRpcError as error:
-                        if error.code() not in BROKEN:
-                            raise
-            await asyncio.sleep(0.05)
-
-    async def _send(self, caller: BrokerCaller) -> None:
-        self._number += 1
-        body = b"%d/%d" % (self._sender, self._number)
-        await caller.send(TOPIC, body)
-        self.acknowledged.append(body)
-
-
-async def until_all_send(loads: list[Load]) -> None:
-    """Each of them has got acknowledgements since this was called."""
-    counts = [len(load.acknowledged) for load in loads]
-    await until(
-        lambda: all(
-            len(load.acknowledged) > count + 10 for load, count in zip(loads, counts, strict=True)
-        ),
-        "sends flow",
-        timeout_s=60,
-    )
 
 
 async def bodies(master: Member) -> list[bytes]:
@@ -131,47 +56,15 @@ async def bodies(master: Member) -> list[bytes]:
         return [message.body for message in await caller.read(TOPIC)]
 
 
-async def test_a_killed_master_is_followed_up_and_nothing_acknowledged_is_lost(
-    group: BrokerGroup,
-) -> None:
-    """Kill -9 under load, twice: each time a member of the set goes on, and the old master comes
-    back as its slave."""
-    master = await asyncio.to_thread(master_of, group)
-    await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
-    loads = [Load(group, sender) for sender in range(4)]
-    tasks = [asyncio.create_task(load.run()) for load in loads]
-    try:
-        for _ in range(2):
-            await until_all_send(loads)
-            killed = master
-            await asyncio.to_thread(killed.process.kill)
-            master = await asyncio.to_thread(master_of, group, killed)
-            await until_all_send(loads)
-            await asyncio.to_thread(killed.start)
-            await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
-    finally:
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
-
-    read = await bodies(master)
-    acknowledged = {body for load in loads for body in load.acknowledged}
-    assert acknowledged <= set(read)
-    assert len(read) == len(set(read)), "nothing was sent twice"
-    await asyncio.to_thread(group.until_alike, master, *others(group, master))
-    print("longest pause of a sender, s:", [round(load.longest_gap_s, 2) for load in loads])
-
-
 async def test_a_master_that_stops_in_order_hands_over(group: BrokerGroup) -> None:
-    master = await asyncio.to_thread(master_of, group)
+    master = await asyncio.to_thread(group.until_led)
     assert not [each for each in group.members if each.events_now("not_electable")], "a new group"
     await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
     async with BrokerCaller(master.address) as caller:
         await caller.send(TOPIC, b"before")
     assert await asyncio.to_thread(master.process.stop) == 0
 
-    follower_up = await asyncio.to_thread(master_of, group, master)
+    follower_up = await asyncio.to_thread(group.until_led, master)
     async with BrokerCaller(follower_up.address) as caller:
         await send_until_taken(caller, TOPIC, b"after")
     assert await bodies(follower_up) == [b"before", b"after"]
@@ -179,7 +72,7 @@ async def test_a_master_that_stops_in_order_hands_over(group: BrokerGroup) -> No
 
 async def test_topics_groups_and_offsets_outlive_the_master(group: BrokerGroup) -> None:
     """Also that a topic was deleted, and made again: its queues count from 0."""
-    master = await asyncio.to_thread(master_of, group)
+    master = await asyncio.to_thread(group.until_led)
     await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
     async with BrokerCaller(master.address) as caller:
         await caller.put_topic(TOPIC, queues=7)
@@ -201,7 +94,7 @@ async def test_topics_groups_and_offsets_outlive_the_master(group: BrokerGroup) 
     await asyncio.to_thread(group.until_alike, master, *others(group, master))
     await asyncio.to_thread(master.process.kill)
 
-    new = await asyncio.to_thread(master_of, group, master)
+    new = await asyncio.to_thread(group.until_led, master)
     async with BrokerCaller(new.address) as caller:
         topic = await caller.call(caller.admin.GetTopic, admin_pb2.GetTopicRequest(topic=TOPIC))
         assert topic.topic.write_queue_count == 7
@@ -227,13 +120,13 @@ async def test_a_master_that_was_paused_acknowledges_nothing_after_another_was_e
     group: BrokerGroup,
 ) -> None:
     """It believes that it leads until it hears otherwise: its slaves do not follow any more."""
-    old = await asyncio.to_thread(master_of, group)
+    old = await asyncio.to_thread(group.until_led)
     await asyncio.to_thread(group.until_in_sync, old, *others(group, old))
     async with BrokerCaller(old.address) as caller:
         await caller.send(TOPIC, b"before")
         old.process.send_signal(signal.SIGSTOP)
         late = asyncio.create_task(caller.send(TOPIC, b"late"))
-        new = await asyncio.to_thread(master_of, group, old)
+        new = await asyncio.to_thread(group.until_led, old)
         async with BrokerCaller(new.address) as to_new:
             await send_until_taken(to_new, TOPIC, b"after")
         old.process.send_signal(signal.SIGCONT)
@@ -244,32 +137,12 @@ async def test_a_master_that_was_paused_acknowledges_nothing_after_another_was_e
     assert await bodies(new) == [b"before", b"after"]
 
 
-async def test_with_etcd_away_the_group_goes_on(group: BrokerGroup, etcd: EtcdMember) -> None:
-    master = await asyncio.to_thread(master_of, group)
-    slaves = others(group, master)
-    await asyncio.to_thread(group.until_in_sync, master, *slaves)
-    etcd.send_signal(signal.SIGSTOP)
-    try:
-        async with BrokerCaller(master.address) as caller:
-            began = time.monotonic()
-            while time.monotonic() - began < 4:  # twice the lease
-                await caller.send(TOPIC, b"goes on")
-                await asyncio.sleep(0.05)
-    finally:
-        etcd.send_signal(signal.SIGCONT)
-    async with BrokerCaller(master.address) as caller:
-        await send_until_taken(caller, TOPIC, b"after")
-    await asyncio.to_thread(slaves[0].process.kill)
-    await asyncio.to_thread(group.until_in_sync, master, slaves[1])
-    assert [event["epoch"] for event in master.process.events("role_taken")] == [1]
-
-
 async def test_a_master_that_hears_of_nobody_serves_no_reads_until_it_does(
     group: BrokerGroup, etcd: EtcdMember
 ) -> None:
     """Another may have been elected for all that it knows: its clients are to look elsewhere. With
     etcd away alone it goes on, as its replicas would not follow it after an election."""
-    master = await asyncio.to_thread(master_of, group)
+    master = await asyncio.to_thread(group.until_led)
     slaves = others(group, master)
     await asyncio.to_thread(group.until_in_sync, master, *slaves)
     stop: list[Callable[[signal.Signals], None]]
@@ -301,7 +174,7 @@ async def test_a_master_that_hears_of_nobody_serves_no_reads_until_it_does(
 
     async def is_read() -> bool:
         try:
-            return await bodies(master_of(group)) == [b"before"]
+            return await bodies(group.until_led()) == [b"before"]
         except MqError as error:
             if error.code is not Code.SERVICE_NOT_AVAILABLE:
                 raise
@@ -311,7 +184,7 @@ async def test_a_master_that_hears_of_nobody_serves_no_reads_until_it_does(
 
 
 async def test_a_replica_with_an_empty_disk_is_not_elected(group: BrokerGroup) -> None:
-    master = await asyncio.to_thread(master_of, group)
+    master = await asyncio.to_thread(group.until_led)
     one, two = others(group, master)
     await asyncio.to_thread(group.until_in_sync, master, one, two)
     async with BrokerCaller(master.address) as caller:
@@ -325,7 +198,7 @@ async def test_a_replica_with_an_empty_disk_is_not_elected(group: BrokerGroup) -
     await until(lambda: one.process.events("not_electable"), "it waits", timeout_s=60)
     await asyncio.to_thread(two.start)
 
-    assert await asyncio.to_thread(master_of, group, master) is two
+    assert await asyncio.to_thread(group.until_led, master) is two
     await asyncio.to_thread(group.until_in_sync, two, one)
     assert await bodies(two) == [b"before"]
     async with BrokerCaller(one.address) as caller:

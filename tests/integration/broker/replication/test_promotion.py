@@ -25,16 +25,13 @@ from support.processes.broker_group import (
     BrokerGroup,
     Member,
     broker_group,
-    send_until_taken,
 )
 from support.processes.sending import Sending
 from support.processes.service import METRICS, run
 
 MASTER, SLAVE, THREE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE", "totalReplicas=3"
 STRICT = "inSyncReplicas=2"
-AUTO = "enableAutoInSyncReplicas=true"  # else it leads again only once another one answers
 TOPIC = "orders"
-NOBODY = "127.0.0.1:1"  # a name server that does not answer
 
 
 @pytest.fixture
@@ -118,76 +115,6 @@ async def test_roles_outlive_restarts_once_a_replica_was_promoted(group: BrokerG
     assert not master.leads_now()
 
 
-async def test_without_its_master_a_replica_is_promoted_where_enough_answer(
-    group: BrokerGroup,
-) -> None:
-    """Of three copies two have what was acknowledged: one alone may lack it."""
-    master, one, two = three(group)
-    async with BrokerCaller(master.address) as caller:
-        await caller.send(TOPIC, b"before")
-    master.process.kill()
-    two.process.kill()
-    with AdminClient(group.namesrv) as admin:
-        with raises_code(Code.ILLEGAL_OPERATION):
-            admin.promote_replica(BROKER, to=one.number)
-        two.start()
-
-        async def both_answer() -> bool:
-            return {one.number, two.number} <= set(await group.statuses())
-
-        await until(both_answer, "both slaves answer", timeout_s=60)
-        done = admin.promote_replica(BROKER, to=one.number)
-    assert not done.handed_over
-    group.until_in_sync(one, two)
-    async with BrokerCaller(one.address) as caller:
-        await send_until_taken(caller, TOPIC, b"after")
-    master.start()
-    group.until_in_sync(one, two, master)
-    assert not master.leads_now()
-    assert await bodies(one.address) == {b"before", b"after"}
-    group.until_alike(one, two, master)
-
-
-async def test_an_old_master_that_starts_alone_stays_behind_its_successor(
-    group: BrokerGroup,
-) -> None:
-    """However often it starts: what its successor acknowledged is not cut when they meet."""
-    master, one, two = three(group)
-    master.process.kill()
-    with AdminClient(group.namesrv) as admin:
-        admin.promote_replica(BROKER, to=one.number)
-    group.until_in_sync(one, two)
-    async with BrokerCaller(one.address) as caller:
-        await send_until_taken(caller, TOPIC, b"after")
-    for _ in range(3):
-        with Member(master.data, master.number, NOBODY, MASTER, THREE, AUTO).process as alone:
-            until_sync(lambda: bool(alone.events("role_taken")), "it leads alone")
-            assert alone.events("role_taken")[-1]["epoch"] < PROMOTION_STEP
-    master.start()
-    group.until_in_sync(one, two, master)
-    assert not master.leads_now()
-    assert await bodies(one.address) == {b"after"}
-    group.until_alike(one, two, master)
-
-
-async def test_a_replica_alone_is_promoted_only_by_who_gives_up_the_rest(
-    group: BrokerGroup,
-) -> None:
-    master, slave = (
-        group.add("brokerRole=ASYNC_MASTER", "totalReplicas=2"),
-        group.add(SLAVE, "totalReplicas=2"),
-    )
-    group.until_in_sync(master, slave)
-    master.process.kill()
-    with AdminClient(group.namesrv) as admin:
-        with raises_code(Code.ILLEGAL_OPERATION):
-            admin.promote_replica(BROKER, to=slave.number)
-        assert not slave.leads_now()
-        done = admin.promote_replica(BROKER, to=slave.number, unclean=True)
-    assert (done.epoch, done.handed_over) == (PROMOTION_STEP, False)
-    until_sync(slave.leads_now, "it says so")
-
-
 async def test_what_would_acknowledge_with_fewer_copies_is_not_promoted(
     group: BrokerGroup,
 ) -> None:
@@ -205,12 +132,7 @@ async def test_what_would_acknowledge_with_fewer_copies_is_not_promoted(
 async def test_a_replica_of_a_group_with_etcd_is_promoted(tmp_path: Path) -> None:
     with etcd_members(tmp_path) as [etcd], broker_group(tmp_path / "group", first=1) as group:
         members = group.add_all(3, MASTER, THREE, f"etcdEndpoints={etcd.endpoint}")
-
-        def leading() -> Member | None:
-            return next((member for member in members if member.leads_now()), None)
-
-        master = until_sync(leading, "a member leads", timeout_s=60)
-        assert master is not None
+        master = group.until_led()
         others = [member for member in members if member is not master]
         group.until_in_sync(master, *others)
         with AdminClient(group.namesrv) as admin, Sending(group.namesrv, TOPIC) as sending:

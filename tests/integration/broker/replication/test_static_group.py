@@ -69,42 +69,6 @@ async def test_with_a_strict_requirement_a_lost_slave_ends_sends_until_it_is_bac
     group.until_alike(master, slave)
 
 
-async def test_a_requirement_that_may_fall_keeps_sends_going_without_the_slave(
-    group: BrokerGroup,
-) -> None:
-    auto = "enableAutoInSyncReplicas=true"
-    master, slave = group.add(MASTER, auto, "slaveTimeout=20000"), group.add(SLAVE)
-    group.until_in_sync(master, slave)
-    async with BrokerCaller(master.address) as caller:
-        await caller.send(TOPIC, b"before")
-        slave.process.send_signal(signal.SIGSTOP)
-        await caller.send(TOPIC, b"waits until the slave has left the set")
-        await caller.send(TOPIC, b"alone")
-        assert len(await caller.read(TOPIC)) == 3
-    slave.process.send_signal(signal.SIGCONT)
-    group.until_in_sync(master, slave)
-    group.until_alike(master, slave)
-
-
-async def test_an_asynchronous_master_acknowledges_alone_and_shows_what_its_slave_has(
-    group: BrokerGroup,
-) -> None:
-    copies = "totalReplicas=2"
-    master, slave = group.add("brokerRole=ASYNC_MASTER", copies), group.add(SLAVE, copies)
-    group.until_in_sync(master, slave)
-    async with BrokerCaller(master.address) as caller:
-        await caller.send(TOPIC, b"before")
-        slave.process.kill()
-        await caller.send(TOPIC, b"alone")
-
-        async def shown() -> bool:
-            return len(await caller.read(TOPIC)) == 2
-
-        await until(shown, "the slave has left the set")
-    slave.start()
-    group.until_alike(master, slave)
-
-
 async def test_a_slave_names_its_master_for_what_it_does_not_serve(group: BrokerGroup) -> None:
     """It is healthy all the same: reads by slaves, and the next master, are served there."""
     master, slave = group.add(MASTER), group.add(SLAVE)
@@ -141,56 +105,6 @@ async def test_members_are_registered_by_their_numbers_and_the_epoch(group: Brok
         return members.addresses[0] == master.address and members.epoch == 2
 
     await until(registered_again, "the name server has the new epoch")
-
-
-async def test_a_killed_master_comes_back_with_everything_that_it_acknowledged(
-    group: BrokerGroup,
-) -> None:
-    master, slave = group.add(MASTER), group.add(SLAVE)
-    acknowledged = []
-    for round_ in range(3):
-        group.until_in_sync(master, slave)
-        async with BrokerCaller(master.address) as caller:
-            for number in range(10):
-                body = b"%d %d" % (round_, number)
-                await send_until_taken(caller, TOPIC, body)
-                acknowledged.append(body)
-            master.process.kill()
-        master.start()
-    group.until_in_sync(master, slave)
-    async with BrokerCaller(master.address) as caller:
-        assert [message.body for message in await caller.read(TOPIC)] == acknowledged
-    group.until_alike(master, slave)
-    epochs = [event["epoch"] for event in master.process.events("role_taken")]
-    assert epochs == [1, 2, 3, 4]
-
-
-async def test_an_old_master_whose_tail_nobody_confirmed_keeps_it_in_a_file(
-    group: BrokerGroup,
-) -> None:
-    """Its slave is started as master by its options: what only the old one had is cut from the
-    old one's log, once that follows."""
-    copies, both = "totalReplicas=2", "brokerRole=ASYNC_MASTER"
-    old, new = group.add(both, copies), group.add(SLAVE, copies)
-    group.until_in_sync(old, new)
-    async with BrokerCaller(old.address) as caller:
-        await caller.send(TOPIC, b"replicated")
-        group.until_alike(old, new)
-        new.process.kill()
-        await caller.send(TOPIC, b"only here")
-    old.process.stop()
-
-    new = group.restart_as(new, 0, both, copies)
-    async with BrokerCaller(new.address) as caller:
-        await caller.send(TOPIC, b"of the new master")
-    old = group.restart_as(old, 2, SLAVE, copies)
-    group.until_alike(new, old)
-
-    [kept] = (old.store / "diverged").iterdir()
-    assert b"only here" in kept.read_bytes()
-    async with BrokerCaller(new.address) as caller:
-        read = [message.body for message in await caller.read(TOPIC)]
-    assert read == [b"replicated", b"of the new master"]
 
 
 async def test_a_master_stops_in_order_beside_its_slave(group: BrokerGroup) -> None:

@@ -26,16 +26,6 @@ SETTINGS = (
 BEFORE, ALONE = [b"before 1", b"before 2"], [b"alone 1", b"alone 2", b"alone 3"]
 
 
-def leading(members: list[Member]) -> Member:
-    member = until_sync(
-        lambda: next((each for each in members if each.leads_now()), None),
-        "a member leads",
-        timeout_s=60,
-    )
-    assert member is not None
-    return member
-
-
 async def commit(caller: BrokerCaller, queue_offset: int) -> int:
     """Returns the group's offset then."""
     offset = offset_pb2.QueueOffset(topic=TOPIC, queue_id=0, queue_offset=queue_offset)
@@ -52,7 +42,7 @@ async def group_whose_master_went_on_alone(group: BrokerGroup, etcd: str, *also:
     """Both have BEFORE. The master has taken ALONE while the other one was away, and is killed;
     returns that other one, which is back then."""
     members = group.add_all(2, *SETTINGS, f"etcdEndpoints={etcd}", *also)
-    master = await asyncio.to_thread(leading, members)
+    master = await asyncio.to_thread(group.until_led)
     (slave,) = (each for each in members if each is not master)
     await asyncio.to_thread(group.until_in_sync, master, slave)
     async with BrokerCaller(master.address) as caller:
@@ -77,7 +67,7 @@ async def test_one_outside_the_set_leads_and_says_what_it_gave_up(tmp_path: Path
             group, etcd.endpoint, "enableElectUncleanMaster=true"
         )
         (old,) = (each for each in group.members if each is not new)
-        assert await asyncio.to_thread(leading, [new]) is new
+        await asyncio.to_thread(group.until_leads, new)
         (reported,) = new.events_now("elected_unclean")
         assert reported["given_up_bytes"] == "unknown" or reported["given_up_bytes"] >= 0
 
@@ -112,7 +102,7 @@ async def test_where_it_is_off_the_set_is_waited_for(tmp_path: Path) -> None:
         reported = (await group.statuses())[slave.number]
         assert (reported.in_sync, reported.in_sync_replicas) == (False, (old.number,))
         await asyncio.to_thread(old.start)
-        assert await asyncio.to_thread(leading, [old]) is old
+        await asyncio.to_thread(group.until_leads, old)
         await asyncio.to_thread(group.until_in_sync, old, slave)
         async with BrokerCaller(old.address) as caller:
             found = [message.body for message in await caller.read(TOPIC)]

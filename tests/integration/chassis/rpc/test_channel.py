@@ -15,8 +15,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from aerobee_chassis.rpc import in_flight
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.http2 import listener
+from aerobee_chassis.rpc.http2.channel import Http2Channel
 from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
-from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.rpc.transport import CallFailed, Channel, ChannelOptions
@@ -124,7 +124,7 @@ async def served(handlers: Handlers, grace_s: float) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def channel(served: Server) -> AsyncIterator[Channel]:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     yield channel
     await channel.close()
 
@@ -187,7 +187,7 @@ async def test_a_stream_that_is_left_is_cancelled(channel: Channel, handlers: Ha
 
 
 async def test_closing_a_channel_ends_its_streams(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     waiting = asyncio.ensure_future(anext(letters))
@@ -225,7 +225,7 @@ async def test_bytes_that_are_no_message_are_refused_as_such(channel: Channel) -
 
 
 async def test_a_message_over_the_limit_is_refused(served: Server) -> None:
-    channel = open_channel(served.address, ChannelOptions(max_request_bytes=2 * MAX_MESSAGE_BYTES))
+    channel = Http2Channel(served.address, ChannelOptions(max_request_bytes=2 * MAX_MESSAGE_BYTES))
     with pytest.raises(CallFailed) as caught:
         await channel.unary(SAY, b"\0" * (MAX_MESSAGE_BYTES + 1), 20)
     assert caught.value.status == "RESOURCE_EXHAUSTED"
@@ -243,7 +243,7 @@ async def test_a_request_over_the_limit_of_its_channel_is_not_sent(channel: Chan
 
 
 async def test_a_large_message_comes_whole(served: Server) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     text = "x" * 8_000_000
     assert await say(channel, text) == text.upper()
     await channel.close()
@@ -264,60 +264,21 @@ async def test_streams_and_calls_share_a_channel_without_waiting(
     assert await say(channel, "after") == "AFTER"
 
 
-async def test_a_stream_goes_on_without_other_calls(channel: Channel, handlers: Handlers) -> None:
-    letters = spell(channel, "wait")
-    assert [await anext(letters) for _ in range(4)] == list("wait")
-    asyncio.get_running_loop().call_later(0.01, handlers.going_on.set)
-    assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
-
-
 async def test_an_idle_loop_with_a_silent_stream_does_not_wake_up(
     channel: Channel, handlers: Handlers
 ) -> None:
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
-    await asyncio.sleep(0.2)  # the loop is idle after 50 ms
 
     async def sleeps_for_a_second() -> bool:
         before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         await asyncio.sleep(1)
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before <= 4
 
-    # Polls of 50 ms, or slices of 200 ms, would be 5 waits or more in every second. Other threads,
-    # for which the loop waits too, are not there in every second.
+    # Other threads, for which the loop waits too, are not there in every second.
     await until(sleeps_for_a_second)
     handlers.going_on.set()
     assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
-
-
-@pytest.mark.parametrize("iterations", [0, 50, 200, 1_000])
-async def test_a_stream_goes_on_when_an_idle_loop_becomes_busy(
-    channel: Channel, handlers: Handlers, iterations: int
-) -> None:
-    letters = spell(channel, "wait")
-    assert [await anext(letters) for _ in range(4)] == list("wait")
-    for _ in range(3):
-        await asyncio.sleep(0.12)  # the loop is idle after 50 ms
-        for _ in range(iterations):
-            await asyncio.sleep(0)
-    handlers.going_on.set()
-    assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
-    assert await say(channel, "after") == "AFTER"
-
-
-@pytest.mark.parametrize("iterations", [0, 200])
-async def test_a_channel_with_a_silent_stream_closes_when_an_idle_loop_becomes_busy(
-    served: Server, iterations: int
-) -> None:
-    channel = open_channel(served.address)
-    letters = spell(channel, "wait")
-    assert [await anext(letters) for _ in range(4)] == list("wait")
-    await asyncio.sleep(0.12)
-    for _ in range(iterations):
-        await asyncio.sleep(0)
-    await asyncio.wait_for(channel.close(), 10)
-    with pytest.raises(CallFailed):
-        await anext(letters)
 
 
 async def test_a_deadline_ends_the_wait_on_both_sides(channel: Channel, handlers: Handlers) -> None:
@@ -338,7 +299,7 @@ async def test_a_caller_that_is_cancelled_cancels_its_call(
 
 
 async def test_nobody_at_the_address_is_unavailable() -> None:
-    channel = open_channel("127.0.0.1:1")
+    channel = Http2Channel("127.0.0.1:1")
     with pytest.raises(CallFailed) as caught:
         await say(channel, "hello")
     assert caught.value.status == "UNAVAILABLE"
@@ -346,7 +307,7 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
 
 
 async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     waiting = [asyncio.create_task(say(channel, "wait")) for _ in range(3)]
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     await channel.close()
@@ -355,7 +316,7 @@ async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handle
 
 
 async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     waiting = asyncio.create_task(say(channel, "wait"))
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     closing = asyncio.create_task(channel.close())
@@ -381,7 +342,7 @@ async def test_a_stop_waits_for_calls_and_refuses_new_ones(
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     stopping = asyncio.create_task(served.stop())
     await asyncio.sleep(0)
-    late = open_channel(served.address)
+    late = Http2Channel(served.address)
     with pytest.raises(CallFailed) as caught:
         await say(late, "hello")
     assert caught.value.status in ("UNAVAILABLE", "CANCELLED")

@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.loops import open_channel
+from aerobee_chassis.rpc.http2.channel import Http2Channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.rpc.transport import CallFailed, Channel, Exchange
@@ -79,7 +79,7 @@ async def served(handlers: Handlers) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def channel(served: Server) -> AsyncIterator[Channel]:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     yield channel
     await channel.close()
 
@@ -201,7 +201,7 @@ async def test_a_handler_waits_for_a_caller_that_does_not_read(
 
 
 async def test_closing_the_channel_ends_it(served: Server, handlers: Handlers) -> None:
-    channel = open_channel(served.address)
+    channel = Http2Channel(served.address)
     async with channel.exchange(TALK) as exchange:
         await write(exchange, "a")
         assert await read(exchange) == "A"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee_chassis.rpc.loops import open_channel
+from aerobee_chassis.rpc.http2.channel import Http2Channel
 from aerobee_chassis.rpc.transport import CHANNEL_OPTIONS, CallFailed
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)  # an empty frame of HTTP/2
@@ -34,7 +34,7 @@ async def test_calls_to_a_silent_peer_fail() -> None:
     assert times.keepalive_s + times.ping_timeout_s <= 40
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        channel = open_channel(f"127.0.0.1:{port}", QUICK)
+        channel = Http2Channel(f"127.0.0.1:{port}", QUICK)
         with pytest.raises(CallFailed) as caught:
             await channel.unary("/test.Words/Say", b"", 30)
         assert caught.value.status == "UNAVAILABLE"

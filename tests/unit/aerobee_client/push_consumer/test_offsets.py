@@ -18,7 +18,7 @@ from support.clock.polling import until
 
 
 def consumer_requests(consumer: AsyncPushConsumer) -> list[Any]:
-    transport = consumer._transport
+    transport = consumer._connection.transport
     assert isinstance(transport, MemoryCluster)
     return transport.requests("Pull")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.options import SHARED, WRITE_ONLY
+from aerobee_spark.options import WRITE_ONLY
 from aerobee_spark.reading.message_columns import COLUMNS as READ_COLUMNS
 from aerobee_spark.reading.options import OPTIONS as READ_OPTIONS
 from aerobee_spark.reading.options import ReadOptions
@@ -28,8 +28,7 @@ def test_defaults() -> None:
 
 
 def test_options_of_a_write_are_those_that_are_distinguished() -> None:
-    assert set(OPTIONS) == {*SHARED, *WRITE_ONLY}
-    assert set(OPTIONS) & set(READ_OPTIONS) == set(SHARED)
+    assert set(OPTIONS) - set(READ_OPTIONS) == set(WRITE_ONLY)
 
 
 def test_a_redrive_says_itself_where_messages_go() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -173,7 +173,6 @@ def create(
     *,
     group: OneGroup = None,
     given: GroupSettings,
-    fifo: Annotated[bool, Option("--fifo", hidden=True, help="As --order on.")] = False,
     file: From = None,
     dry_run: DryRun = False,
     options: ClusterOptions,
@@ -185,10 +184,6 @@ def create(
 
     Exit code 3: a broker is not reached. Repeat the command when it answers.
     """
-    if fifo and given.order not in {None, Order.ON}:
-        order = given.order
-        raise BadOption(f"--fifo means --order on: leave it out, or leave out --order {order}")
-    given = replace(given, order=Order.ON) if fifo else given
     wanted = settings.wanted("group", group, given.by_name(), file)
     with options.asking() as (admin, silent):
         made = changes.create_all(

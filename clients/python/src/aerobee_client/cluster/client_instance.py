@@ -9,7 +9,8 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from aerobee.broker.v1 import client_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -70,6 +71,39 @@ def new_client_id(room: str = "") -> str:
     """Return a client id that is unique among live clients."""
     client_id = f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
     return f"{client_id}@{room}" if room else client_id
+
+
+class Secured(Protocol):
+    """Options of a client that say how its calls are protected."""
+
+    @property
+    def tls(self) -> Tls | None: ...
+
+    @property
+    def credentials(self) -> Credentials | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The name servers of a client, and what replaces transport and clock in tests."""
+
+    namesrv: str | Sequence[str] | None
+    transport: Transport | None
+    clock: Clock | None
+
+    def open(
+        self, options: Secured, *, machine_room: str = "", default_queue_count: int = 4
+    ) -> ClientInstance:
+        """Create the shared parts of a client. Nothing is connected yet."""
+        return ClientInstance(
+            self.namesrv,
+            default_queue_count=default_queue_count,
+            machine_room=machine_room,
+            tls=options.tls,
+            credentials=options.credentials,
+            transport=self.transport,
+            clock=self.clock,
+        )
 
 
 class ClientInstance:

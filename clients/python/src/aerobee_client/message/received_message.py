@@ -91,12 +91,6 @@ class ReceivedMessage:
         """Return the value of a property, or "" if it is absent."""
         return self._record.properties.get(name, "")
 
-    @property
-    def stored_properties(self) -> bytes:
-        """The properties string as it is stored."""
-        encoded: bytes | None = getattr(self._record, "raw_properties", None)
-        return names.encode(self.properties) if encoded is None else encoded
-
     def find_property(self, name: str) -> str | None:
         """Return the value of one property without decoding the others.
 

@@ -6,14 +6,13 @@ module of its own so that `schema.py` does not import Arrow. This module does no
 
 from __future__ import annotations
 
-STRING, INT, LONG, BINARY, TIMESTAMP, STRING_MAP, HEADER_LIST = (
+STRING, INT, LONG, BINARY, TIMESTAMP, STRING_MAP = (
     "string",
     "int",
     "bigint",
     "binary",
     "timestamp",
     "map<string,string>",
-    "array<struct<key:string,value:binary>>",
 )
 
 # name → kind

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from aerobee_chassis.rpc.loops import open_channel
+from aerobee_chassis.rpc.http2.channel import Http2Channel
 from aerobee_chassis.rpc.transport import (
     CHANNEL_OPTIONS,
     CallFailed,
@@ -155,7 +155,7 @@ class Caller:
     def _channel(self, address: str, path: str) -> Channel:
         broker_name = self._broker_names.get(address, "")
         tls = None if self._tls is None else self._tls.of(path, broker_name)
-        channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS, tls)
+        channel = self._channels[address] = Http2Channel(address, CHANNEL_OPTIONS, tls)
         if self._tls is not None and self._reloading is None:
             self._reloading = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)
         return channel

@@ -416,15 +416,14 @@ class InFlight:
         reader.refuse(error)
 
 
-def in_flight_source(prefix: str, in_flight: InFlight, *, former: str = "") -> Source:
+def in_flight_source(prefix: str, in_flight: InFlight) -> Source:
     """Return the metrics of `InFlight` for a registry.
 
     Args:
         prefix: The beginning of each metric's name.
         in_flight: The limits.
-        former: The beginning of the names in earlier releases; empty if it is the same.
     """
-    held, peak, refused, cut = in_flight_metrics(prefix, former)
+    held, peak, refused, cut = in_flight_metrics(prefix)
 
     def collect() -> Iterator[Series]:
         yield Series(held, {("requests",): in_flight.requests, ("answers",): in_flight.answers})
@@ -435,11 +434,11 @@ def in_flight_source(prefix: str, in_flight: InFlight, *, former: str = "") -> S
     return collect
 
 
-def in_flight_metrics(prefix: str, former: str = "") -> tuple[Metric, Metric, Metric, Metric]:
+def in_flight_metrics(prefix: str) -> tuple[Metric, Metric, Metric, Metric]:
     """Declare the metrics of `in_flight_source`."""
 
     def metric(name: str, kind: Kind, text: str, *labels: str) -> Metric:
-        return Metric(prefix + name, kind, text, labels, former=former + name if former else "")
+        return Metric(prefix + name, kind, text, labels)
 
     return (
         metric(

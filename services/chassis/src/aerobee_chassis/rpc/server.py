@@ -22,8 +22,8 @@ from aerobee_chassis.rpc.access import Access
 from aerobee_chassis.rpc.audit import Audit, States
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.call_times import CallTimes
+from aerobee_chassis.rpc.http2.listener import Http2Listener
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
-from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.peer_tls import ServerTls
 from aerobee_chassis.rpc.services import Method, Service, bind
 from aerobee_chassis.rpc.standard_services import (
@@ -137,7 +137,7 @@ class Server(Component):
     async def start(self) -> None:
         """Start listening. Raises PortInUse, CertificateError, or StartError."""
         self._now_s = asyncio.get_running_loop().time
-        listener = make_listener(
+        listener = Http2Listener(
             self._services,
             self._run,
             self._in_flight,

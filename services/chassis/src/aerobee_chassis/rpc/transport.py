@@ -58,6 +58,11 @@ Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 Refuse = Callable[[Method, TooMuchInFlight], Message | Failure]
 
 
+def refuse_plainly(_method: Method, error: TooMuchInFlight) -> Failure:
+    """Refuse a call with the text of the error (`Refuse`)."""
+    return Failure("RESOURCE_EXHAUSTED", str(error))
+
+
 # Return the caller of a call before its request is read, or the failure if it may not call.
 Admit = Callable[[str, Method, Call], Failure | Caller]
 

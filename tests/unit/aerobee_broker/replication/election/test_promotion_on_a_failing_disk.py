@@ -7,11 +7,9 @@ from pathlib import Path
 
 from aerobee_wire.status import MqError
 from support.disk.stores import LOG, PATH, visible
-from support.simulation.client import SimulatedClient
-from support.simulation.cluster import SimulatedCluster, simulate
+from support.simulation.client import STRICT, SimulatedClient
+from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
-
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
 
 class LosingDisk:
@@ -38,40 +36,39 @@ def has_begun(node: BrokerNode) -> bool:
     return b'"epoch"' in node.disk.files()[PATH / "config" / "replicas.json"]
 
 
-def test_promotion_ends_if_the_disk_loses_the_log_that_was_compared() -> None:
+@simulated(1)
+async def test_promotion_ends_if_the_disk_loses_the_log_that_was_compared(
+    cluster: SimulatedCluster,
+) -> None:
     """It had the longest log, in the page cache. Another one has what was acknowledged."""
-
-    async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
-        master, furthest, other = cluster.nodes
-        furthest.kill()
-        furthest.slowest_job_ms = 3_000
-        furthest.start()
-        await cluster.settle()
-        await asyncio.sleep(3)
-        first, second = furthest.store, other.store
-        assert first is not None and second is not None
-        for _ in range(50):
-            await client.send("orders", b"acknowledged")
-            if first.written_offset == second.flushed_offset > first.flushed_offset:
-                break
-        else:
-            raise AssertionError("it never has in the page cache what the other has on its disk")
-        disk = LosingDisk(furthest)
-        disk.arm()
-        master.kill()
-        refused = await cluster.promote(furthest)
-        assert disk.failed and isinstance(refused, MqError)
-        assert not has_begun(furthest)
-        assert await cluster.promote(other) is None
-        assert other.store is not None
-        bodies = [list(found.values()) for found in visible(other.store).values()]
-        assert b"acknowledged" in [body for each in bodies for body in each]
-        master.start()
-        cluster.check_alike(await cluster.settle())
-
-    simulate(1, scenario)
+    await cluster.begin(3, STRICT, elected=False)
+    await cluster.settle()
+    client = SimulatedClient(cluster)
+    await client.put_topic("orders")
+    await cluster.settle()
+    master, furthest, other = cluster.nodes
+    furthest.kill()
+    furthest.slowest_job_ms = 3_000
+    furthest.start()
+    await cluster.settle()
+    await asyncio.sleep(3)
+    first, second = furthest.store, other.store
+    assert first is not None and second is not None
+    for _ in range(50):
+        await client.send("orders", b"acknowledged")
+        if first.written_offset == second.flushed_offset > first.flushed_offset:
+            break
+    else:
+        raise AssertionError("it never has in the page cache what the other has on its disk")
+    disk = LosingDisk(furthest)
+    disk.arm()
+    master.kill()
+    refused = await cluster.promote(furthest)
+    assert disk.failed and isinstance(refused, MqError)
+    assert not has_begun(furthest)
+    assert await cluster.promote(other) is None
+    assert other.store is not None
+    bodies = [list(found.values()) for found in visible(other.store).values()]
+    assert b"acknowledged" in [body for each in bodies for body in each]
+    master.start()
+    cluster.check_alike(await cluster.settle())

@@ -15,11 +15,10 @@ from aerobee_broker.replication.role.preparation import Preparation, ReopenStore
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_wire.status import Code
 from support.clock.polling import until
-from support.simulation.cluster import SimulatedCluster, simulate
+from support.simulation.client import STRICT
+from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.node import BrokerNode
 from support.simulation.process_loop import PROCESS
-
-STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 
 
 async def begun(cluster: SimulatedCluster) -> tuple[BrokerNode, BrokerNode, ReplicaStore]:
@@ -63,63 +62,58 @@ def break_streams(cluster: SimulatedCluster, one: BrokerNode, other: BrokerNode)
 
 @pytest.mark.parametrize("read", [1, 2])
 @pytest.mark.parametrize("unclean", [False, True])
-def test_promotion_that_coincides_with_a_reopen_of_the_store_may_be_retried(
-    read: int, unclean: bool, monkeypatch: pytest.MonkeyPatch
+@simulated(1)
+async def test_promotion_that_coincides_with_a_reopen_of_the_store_may_be_retried(
+    cluster: SimulatedCluster, read: int, unclean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store closes while the replica waits for etcd: for its first answer, or a later one."""
     good, good_claim = EtcdCoordinator.read, Elections._claim_by_hand
     asked: list[int] = []
     promotes: ContextVar[bool] = ContextVar("promotes", default=False)
+    master, slave, own = await begun(cluster)
 
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, own = await begun(cluster)
+    async def answer(self: EtcdCoordinator) -> View:
+        view = await good(self)
+        if promotes.get():
+            asked.append(1)
+            if len(asked) == read:
+                reopen_at_next_stream(monkeypatch, own)
+                break_streams(cluster, slave, master)
+                await until(lambda: not own.is_open, "its store closes")
+        return view
 
-        async def answer(self: EtcdCoordinator) -> View:
-            view = await good(self)
-            if promotes.get():
-                asked.append(1)
-                if len(asked) == read:
-                    reopen_at_next_stream(monkeypatch, own)
-                    break_streams(cluster, slave, master)
-                    await until(lambda: not own.is_open, "its store closes")
-            return view
+    async def claim_by_hand(
+        self: Elections, coordinator: Coordinator, *, unclean: bool
+    ) -> tuple[int, bool]:
+        promotes.set(True)
+        return await good_claim(self, coordinator, unclean=unclean)
 
-        async def claim_by_hand(
-            self: Elections, coordinator: Coordinator, *, unclean: bool
-        ) -> tuple[int, bool]:
-            promotes.set(True)
-            return await good_claim(self, coordinator, unclean=unclean)
-
-        monkeypatch.setattr(EtcdCoordinator, "read", answer)
-        monkeypatch.setattr(Elections, "_claim_by_hand", claim_by_hand)
-        refused = await cluster.promote(slave, unclean=unclean)
-        assert len(asked) >= read
-        assert refused is not None and refused.code is Code.SERVICE_NOT_AVAILABLE
-        await asyncio.sleep(10)
-        assert await cluster.promote(slave, unclean=unclean) is None
-        cluster.check_alike(await cluster.settle())
-
-    simulate(1, scenario)
+    monkeypatch.setattr(EtcdCoordinator, "read", answer)
+    monkeypatch.setattr(Elections, "_claim_by_hand", claim_by_hand)
+    refused = await cluster.promote(slave, unclean=unclean)
+    assert len(asked) >= read
+    assert refused is not None and refused.code is Code.SERVICE_NOT_AVAILABLE
+    await asyncio.sleep(10)
+    assert await cluster.promote(slave, unclean=unclean) is None
+    cluster.check_alike(await cluster.settle())
 
 
-def test_replica_claims_no_refusing_port_while_its_store_is_reopened(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated(1)
+async def test_replica_claims_no_refusing_port_while_its_store_is_reopened(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, own = await begun(cluster)
+    master, slave, own = await begun(cluster)
 
-        async def refuses(address: str) -> bool:
-            process = PROCESS.get()
-            if process is None or process.number != slave.number:
-                return False
-            await until(lambda: not own.is_open, "its store closes")
-            return True
-
-        reopen_at_next_stream(monkeypatch, own)
-        monkeypatch.setattr(elections, "refuses", refuses)
-        break_streams(cluster, slave, master)
+    async def refuses(address: str) -> bool:
+        process = PROCESS.get()
+        if process is None or process.number != slave.number:
+            return False
         await until(lambda: not own.is_open, "its store closes")
-        await asyncio.sleep(10)
-        cluster.check_alike(await cluster.settle())
+        return True
 
-    simulate(1, scenario)
+    reopen_at_next_stream(monkeypatch, own)
+    monkeypatch.setattr(elections, "refuses", refuses)
+    break_streams(cluster, slave, master)
+    await until(lambda: not own.is_open, "its store closes")
+    await asyncio.sleep(10)
+    cluster.check_alike(await cluster.settle())

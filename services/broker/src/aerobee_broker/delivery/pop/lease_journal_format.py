@@ -6,8 +6,7 @@ its messages after the request. Applying a record twice therefore has no further
 
 The body of a record is a JSON object. It has the member "kind", and the members that `_KINDS` lists
 for the fields of the record's class. An inner NamedTuple is an array of its fields, in order. A run
-represents consecutive messages. Older brokers wrote a single message as [offset, attempt] in
-`lease`, and as a number in `settle`.
+represents consecutive messages.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 class LeasedRun(NamedTuple):
     first_offset: int
     attempt: int  # the delivery attempt of each message
-    length: int = 1  # messages
+    length: int  # messages
 
 
 class SettledRun(NamedTuple):
@@ -211,10 +210,9 @@ def _leased_queue(
 
 
 def _settled_queue(
-    group: str, topic: str, queue_id: int, settled: Iterable[Any], acked: Sequence[int]
+    group: str, topic: str, queue_id: int, settled: Iterable[Sequence[int]], acked: Sequence[int]
 ) -> SettledQueue:
-    runs = [SettledRun(run, 1) if isinstance(run, int) else SettledRun(*run) for run in settled]
-    return SettledQueue(group, topic, queue_id, runs, acked)
+    return SettledQueue(group, topic, queue_id, [SettledRun(*run) for run in settled], acked)
 
 
 def rejections_of(failures: Iterable[Failure | None]) -> list[list[str] | None]:

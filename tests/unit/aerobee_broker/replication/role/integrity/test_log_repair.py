@@ -14,7 +14,7 @@ from aerobee_broker.store.ship import Chunk
 from support.disk.stores import LOG, visible
 from support.lite.broker_client import PARENT, REPLACE, bodies
 from support.simulation.client import SimulatedClient
-from support.simulation.cluster import SimulatedCluster, simulate
+from support.simulation.cluster import SimulatedCluster, simulated
 from support.simulation.lite_client import SimulatedLite
 from support.simulation.node import LOG_FILE_BYTES, BrokerNode
 
@@ -81,152 +81,147 @@ async def eventually(holds: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.parametrize("of_master", [True, False])
-def test_damage_that_the_scrub_finds_is_repaired_from_the_other_replica(*, of_master: bool) -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, _ = await begun(cluster)
-        damaged = master if of_master else slave
-        flip(damaged, some_record(master).begin + 100)
-        await eventually(is_repaired(damaged), "repaired")
-        await eventually(lambda: are_alike(master, slave), "both show the same")
-
-    simulate(1, scenario)
-
-
-def test_readers_wait_for_a_record_that_another_replica_has() -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, _, _ = await begun(cluster)
-        record, store = some_record(master), master.store
-        assert store is not None
-        flip(master, record.begin + 100)
-        queue_id = store.queues(TOPIC)[0]
-        before = store.read(TOPIC, queue_id, 0)
-        assert (before.message_count, before.next_begin_offset, before.corrupted_count) == (2, 2, 0)
-        with pytest.raises(RepairPending):
-            store.read(TOPIC, queue_id, 2)
-        with pytest.raises(RepairPending):
-            store.get(record.begin)
-        await eventually(is_repaired(master), "repaired")
-        assert store.read(TOPIC, queue_id, 2, max_messages=1).message_count == 1
-
-    simulate(2, scenario)
+@simulated(1)
+async def test_damage_that_the_scrub_finds_is_repaired_from_the_other_replica(
+    cluster: SimulatedCluster, *, of_master: bool
+) -> None:
+    master, slave, _ = await begun(cluster)
+    damaged = master if of_master else slave
+    flip(damaged, some_record(master).begin + 100)
+    await eventually(is_repaired(damaged), "repaired")
+    await eventually(lambda: are_alike(master, slave), "both show the same")
 
 
-def test_a_pop_waits_for_a_record_that_another_replica_has() -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, _, client = await begun(cluster)
-        await client.put_group(GROUP)
-        queue_id = queue_of(master)
-        taken = [await client.pop(TOPIC, GROUP, 32, 10_000) for _ in range(3)]
-        assert sum(map(len, taken)) == 40
-        flip(master, some_record(master).begin + 100)
-        await asyncio.sleep(11)  # it is redelivered: a pop reads it, and must not settle it as lost
-        again: set[tuple[int, int]] = set()
-        for _ in range(100):
-            found = await client.pop(TOPIC, GROUP, 32, 60_000)
-            again |= {(record.queue_id, record.queue_offset) for record, _ in found}
-            await asyncio.sleep(0.2)
-        assert len(again) == 40 and (queue_id, 2) in again
-        assert is_repaired(master)()
+@simulated(2)
+async def test_readers_wait_for_a_record_that_another_replica_has(
+    cluster: SimulatedCluster,
+) -> None:
+    master, _, _ = await begun(cluster)
+    record, store = some_record(master), master.store
+    assert store is not None
+    flip(master, record.begin + 100)
+    queue_id = store.queues(TOPIC)[0]
+    before = store.read(TOPIC, queue_id, 0)
+    assert (before.message_count, before.next_begin_offset, before.corrupted_count) == (2, 2, 0)
+    with pytest.raises(RepairPending):
+        store.read(TOPIC, queue_id, 2)
+    with pytest.raises(RepairPending):
+        store.get(record.begin)
+    await eventually(is_repaired(master), "repaired")
+    assert store.read(TOPIC, queue_id, 2, max_messages=1).message_count == 1
 
-    simulate(4, scenario)
+
+@simulated(4)
+async def test_a_pop_waits_for_a_record_that_another_replica_has(cluster: SimulatedCluster) -> None:
+    master, _, client = await begun(cluster)
+    await client.put_group(GROUP)
+    queue_id = queue_of(master)
+    taken = [await client.pop(TOPIC, GROUP, 32, 10_000) for _ in range(3)]
+    assert sum(map(len, taken)) == 40
+    flip(master, some_record(master).begin + 100)
+    await asyncio.sleep(11)  # it is redelivered: a pop reads it, and must not settle it as lost
+    again: set[tuple[int, int]] = set()
+    for _ in range(100):
+        found = await client.pop(TOPIC, GROUP, 32, 60_000)
+        again |= {(record.queue_id, record.queue_offset) for record, _ in found}
+        await asyncio.sleep(0.2)
+    assert len(again) == 40 and (queue_id, 2) in again
+    assert is_repaired(master)()
 
 
 @pytest.mark.parametrize("redelivered", [False, True])
-def test_a_lite_topic_is_offered_again_after_the_repair(*, redelivered: bool) -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(2, OPTIONS, elected=True)
-        master = await cluster.settle()
-        client = SimulatedClient(cluster)
-        client.address = master.address
-        lite = SimulatedLite(client)
-        await lite.put_parent()
-        await lite.bind()
-        await lite.sync(REPLACE, "x")
-        await lite.send("x", b"x0", b"x1")
-        await cluster.settle()
-        store = master.store
-        assert store is not None
-        [queue_id] = [each for each in store.queues(PARENT) if store.max_offset(PARENT, each)]
-        at, size, _ = store.units(PARENT, queue_id, 0, 1)[0]
-        if redelivered:
-            assert bodies(await lite.pop()) == [b"x0", b"x1"]
-        flip(master, at + size - 60)
-        if redelivered:
-            await asyncio.sleep(40)  # the lease has ended
-        for _ in range(20):
-            if received := bodies(await lite.pop()):
-                break
-            await asyncio.sleep(1)
-        assert received == [b"x0", b"x1"]
-        assert is_repaired(master)()
-
-    simulate(7, scenario)
-
-
-def test_readers_skip_a_record_that_no_replica_has() -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, _ = await begun(cluster)
-        record, store = some_record(master), master.store
-        assert store is not None
-        queue_id = queue_of(master)
-        for node in (master, slave):
-            flip(node, record.begin + 100)
-        with pytest.raises(RepairPending):
-            store.read(TOPIC, queue_id, 2)
-        await eventually(
-            lambda: bool(store.damage.ranges) and not store.damage.is_pending, "given up"
-        )
-        result = store.read(TOPIC, queue_id, 2, max_messages=2)
-        assert (result.message_count, result.corrupted_count) == (1, 1)
-
-    simulate(5, scenario)
+@simulated(7)
+async def test_a_lite_topic_is_offered_again_after_the_repair(
+    cluster: SimulatedCluster, *, redelivered: bool
+) -> None:
+    await cluster.begin(2, OPTIONS, elected=True)
+    master = await cluster.settle()
+    client = SimulatedClient(cluster)
+    client.address = master.address
+    lite = SimulatedLite(client)
+    await lite.put_parent()
+    await lite.bind()
+    await lite.sync(REPLACE, "x")
+    await lite.send("x", b"x0", b"x1")
+    await cluster.settle()
+    store = master.store
+    assert store is not None
+    [queue_id] = [each for each in store.queues(PARENT) if store.max_offset(PARENT, each)]
+    at, size, _ = store.units(PARENT, queue_id, 0, 1)[0]
+    if redelivered:
+        assert bodies(await lite.pop()) == [b"x0", b"x1"]
+    flip(master, at + size - 60)
+    if redelivered:
+        await asyncio.sleep(40)  # the lease has ended
+    for _ in range(20):
+        if received := bodies(await lite.pop()):
+            break
+        await asyncio.sleep(1)
+    assert received == [b"x0", b"x1"]
+    assert is_repaired(master)()
 
 
-def test_readers_wait_a_minute_for_a_replica_that_is_down() -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, _ = await begun(cluster)
-        record, store = some_record(master), master.store
-        assert store is not None
-        queue_id = queue_of(master)
-        slave.kill()
-        flip(master, record.begin + 100)
-        with pytest.raises(RepairPending):
-            store.read(TOPIC, queue_id, 2)
-        await asyncio.sleep(20)
-        with pytest.raises(RepairPending):
-            store.read(TOPIC, queue_id, 2)
-        await asyncio.sleep(60)
-        assert store.read(TOPIC, queue_id, 2, max_messages=2).corrupted_count == 1
-        slave.start()
-        await eventually(is_repaired(master), "repaired")
-        assert store.read(TOPIC, queue_id, 2, max_messages=2).message_count == 2
-
-    simulate(6, scenario)
+@simulated(5)
+async def test_readers_skip_a_record_that_no_replica_has(cluster: SimulatedCluster) -> None:
+    master, slave, _ = await begun(cluster)
+    record, store = some_record(master), master.store
+    assert store is not None
+    queue_id = queue_of(master)
+    for node in (master, slave):
+        flip(node, record.begin + 100)
+    with pytest.raises(RepairPending):
+        store.read(TOPIC, queue_id, 2)
+    await eventually(lambda: bool(store.damage.ranges) and not store.damage.is_pending, "given up")
+    result = store.read(TOPIC, queue_id, 2, max_messages=2)
+    assert (result.message_count, result.corrupted_count) == (1, 1)
 
 
-def test_replica_that_lost_the_end_of_its_log_repairs_it_before_it_is_in_sync() -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, _ = await begun(cluster)
-        damaged = some_record(master)
-        slave.kill()
-        name = LOG / f"{damaged.begin // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
-        content = slave.disk.files()[name]
-        kept = damaged.begin % LOG_FILE_BYTES + 30
-        slave.disk.put(name, content[:kept].ljust(len(content), b"\0"))
-        slave.start()
-        await eventually(lambda: slave.store is not None, "the store is open")
-        assert slave.roles is not None
-        own = slave.roles.own
-        assert own.damaged
-        assert own.damage_status.bytes > 0
-        await eventually(is_repaired(slave), "repaired")
-        assert own.damage_status.ranges == 0
-        await eventually(lambda: are_alike(master, slave), "both show the same")
-
-    simulate(3, scenario)
+@simulated(6)
+async def test_readers_wait_a_minute_for_a_replica_that_is_down(cluster: SimulatedCluster) -> None:
+    master, slave, _ = await begun(cluster)
+    record, store = some_record(master), master.store
+    assert store is not None
+    queue_id = queue_of(master)
+    slave.kill()
+    flip(master, record.begin + 100)
+    with pytest.raises(RepairPending):
+        store.read(TOPIC, queue_id, 2)
+    await asyncio.sleep(20)
+    with pytest.raises(RepairPending):
+        store.read(TOPIC, queue_id, 2)
+    await asyncio.sleep(60)
+    assert store.read(TOPIC, queue_id, 2, max_messages=2).corrupted_count == 1
+    slave.start()
+    await eventually(is_repaired(master), "repaired")
+    assert store.read(TOPIC, queue_id, 2, max_messages=2).message_count == 2
 
 
-def test_a_replica_without_that_part_of_the_log_gives_nothing_up() -> None:
+@simulated(3)
+async def test_replica_that_lost_the_end_of_its_log_repairs_it_before_it_is_in_sync(
+    cluster: SimulatedCluster,
+) -> None:
+    master, slave, _ = await begun(cluster)
+    damaged = some_record(master)
+    slave.kill()
+    name = LOG / f"{damaged.begin // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
+    content = slave.disk.files()[name]
+    kept = damaged.begin % LOG_FILE_BYTES + 30
+    slave.disk.put(name, content[:kept].ljust(len(content), b"\0"))
+    slave.start()
+    await eventually(lambda: slave.store is not None, "the store is open")
+    assert slave.roles is not None
+    own = slave.roles.own
+    assert own.damaged
+    assert own.damage_status.bytes > 0
+    await eventually(is_repaired(slave), "repaired")
+    assert own.damage_status.ranges == 0
+    await eventually(lambda: are_alike(master, slave), "both show the same")
+
+
+@simulated(8)
+async def test_a_replica_without_that_part_of_the_log_gives_nothing_up(
+    cluster: SimulatedCluster,
+) -> None:
     """It may be a learner that began at a later file, while the replica that has it is down."""
 
     class WithoutIt:
@@ -236,13 +231,10 @@ def test_a_replica_without_that_part_of_the_log_gives_nothing_up() -> None:
     async def addresses() -> list[str]:
         return ["learner"]
 
-    async def scenario(cluster: SimulatedCluster) -> None:
-        master, slave, _ = await begun(cluster)
-        assert master.store is not None and master.roles is not None
-        own, damage = master.roles.own, master.store.damage
-        slave.kill()
-        damage.report_range(LOG, some_record(master), "bad")
-        await LogRepairs(own, addresses, WithoutIt()).attempt()
-        assert damage.is_pending
-
-    simulate(8, scenario)
+    master, slave, _ = await begun(cluster)
+    assert master.store is not None and master.roles is not None
+    own, damage = master.roles.own, master.store.damage
+    slave.kill()
+    damage.report_range(LOG, some_record(master), "bad")
+    await LogRepairs(own, addresses, WithoutIt()).attempt()
+    assert damage.is_pending
