@@ -22,7 +22,7 @@ from aerobee_http2.calls import (
     given_up,
 )
 from aerobee_http2.connection import SOCKET_CLOSED, Connection, Times
-from aerobee_http2.framing import NOT_HTTP2
+from aerobee_http2.framing import NOT_HTTP2, receive_buffer
 from aerobee_wire.backoff import Backoff
 
 # The values of names that end with "-bin" are bytes.
@@ -68,6 +68,7 @@ class Channel:
         self._times = times
         self._loop = asyncio.get_running_loop()
         self._blocks: dict[str, bytes] = {}
+        self._buffer = receive_buffer()
         self._connection: Connection | None = None
         self._connections: set[Connection] = set()  # with those that end after their last call
         self._connecting: asyncio.Task[Connection] | None = None
@@ -252,7 +253,7 @@ class Channel:
             raise CallFailed("UNAVAILABLE", f"the address {self._address!r} has no port")
 
         def make() -> Connection:
-            return Connection(self._loop, times, self._on_closed)
+            return Connection(self._loop, times, self._on_closed, self._buffer)
 
         async with asyncio.timeout(times.connect_s):
             transport, connection = await self._loop.create_connection(

@@ -55,6 +55,8 @@ class Times:
 # A server may send frames of data of this size; it sends fewer of them.
 FRAME_BYTES = 1024 * 1024
 CONNECTION_WINDOW = 64 * 1024 * 1024
+# The server gets credit again when it has used half of a window.
+_LOW_CONNECTION, _LOW_STREAM = CONNECTION_WINDOW // 2, STREAM_WINDOW // 2
 # Bytes that wait for a server which sends frames that need answers, and does not read them.
 MAX_REPLY_BYTES = 1024 * 1024
 WRITE_BYTES = 256 * 1024  # of data in one write
@@ -92,8 +94,9 @@ class Connection(FrameReader):
         loop: asyncio.AbstractEventLoop,
         times: Times,
         on_closed: Callable[[Connection], None],
+        buffer: memoryview,
     ) -> None:
-        super().__init__(FRAME_BYTES)
+        super().__init__(FRAME_BYTES, buffer)
         self._loop = loop
         self._times = times
         self._on_closed = on_closed
@@ -257,7 +260,7 @@ class Connection(FrameReader):
         if not self.accepts:
             self.drain()
 
-    # ---- asyncio.Protocol ----
+    # ---- asyncio.BufferedProtocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -277,13 +280,13 @@ class Connection(FrameReader):
     def connection_lost(self, error: Exception | None) -> None:
         self._end(CallFailed("UNAVAILABLE", self._farewell or _reason(error)))
 
-    def data_received(self, data: bytes) -> None:
+    def buffer_updated(self, size: int) -> None:
         if self.is_closed:
             return
         self._heard_at = self._loop.time()
         self._asked_at = math.inf
         try:
-            self._receive(data)
+            self._receive(self._buffer[:size])
         except ProtocolError as error:
             self._violated(str(error), error.code)
         except MalformedBlock as error:
@@ -296,11 +299,10 @@ class Connection(FrameReader):
             raise ProtocolError(f"the stream {stream} does not exist")
 
     def _receive_data(
-        self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
+        self, stream: int, flags: int, data: memoryview, size: int, is_whole: bool
     ) -> None:
-        """Take a part of a DATA frame. `size` is that of data and padding."""
         self._receive_window -= size
-        if self._receive_window < CONNECTION_WINDOW // 2:
+        if self._receive_window < _LOW_CONNECTION:
             if self._receive_window < 0:
                 raise ProtocolError("data exceeds the window", frames.FLOW_CONTROL_ERROR)
             self._reply(frames.window_update(0, CONNECTION_WINDOW - self._receive_window))
@@ -317,7 +319,7 @@ class Connection(FrameReader):
         except CallFailed as failure:
             call.abandon(failure)
             return
-        if call.receive_window <= STREAM_WINDOW // 2:
+        if call.receive_window <= _LOW_STREAM:
             self.give_credit(call)
 
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
