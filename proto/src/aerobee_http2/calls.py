@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import math
 from collections import deque
 from collections.abc import Mapping
 from struct import Struct
@@ -141,6 +142,7 @@ class Call:
 
     Attributes:
         connection: The connection that carries the call; None before and after.
+        deadline_s: The time of the event loop at which the connection ends the call.
         stream: The number of its stream; 0 until the call is sent.
         send_window: Bytes that the server still accepts of the request.
         receive_window: Bytes that the server may still send.
@@ -151,27 +153,23 @@ class Call:
     more_follows: bool = False
 
     __slots__ = (
-        "_has_headers", "_loop", "_missing", "_pieces", "_prefix", "_timer", "_uncredited",
-        "connection", "receive_window", "send_window", "stream", "unsent",
+        "_has_headers", "_loop", "_missing", "_pieces", "_prefix", "_uncredited",
+        "connection", "deadline_s", "receive_window", "send_window", "stream", "unsent",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_s: float = math.inf) -> None:
         self._loop = loop
         self.connection: Carrier | None = None
+        self.deadline_s = deadline_s
         self.stream = 0
         self.send_window = 0
         self.receive_window = STREAM_WINDOW
         self.unsent: tuple[memoryview, ...] = ()
-        self._timer: asyncio.TimerHandle | None = None
         self._has_headers = False
         self._prefix = b""  # the beginning of the prefix of the next message
         self._pieces: list[bytes] | None = None  # of this message, if its prefix has arrived
         self._missing = 0  # bytes of this message
         self._uncredited = 0  # bytes for which the server has not got credit again
-
-    def expire_at(self, deadline_s: float) -> None:
-        """End the call at a time of the event loop."""
-        self._timer = self._loop.call_at(deadline_s, self._expire)
 
     def abandon(self, failure: CallFailed) -> None:
         """End the call on both sides."""
@@ -280,14 +278,8 @@ class Call:
 
     def end(self, failure: CallFailed | None) -> None:
         """End the call with a failure, or None for the status OK. Later ends change nothing."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self.unsent = ()
         self._prefix, self._pieces = b"", None
-
-    def _expire(self) -> None:
-        self.abandon(deadline_passed())
 
 
 class UnaryCall(Call):
@@ -295,8 +287,8 @@ class UnaryCall(Call):
 
     __slots__ = ("_message", "outcome")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_s: float = math.inf) -> None:
+        super().__init__(loop, deadline_s)
         self._message: bytes | None = None
         self.outcome: asyncio.Future[bytes] = loop.create_future()
 
