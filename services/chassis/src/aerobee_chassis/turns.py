@@ -36,7 +36,7 @@ def start_task(
         return loop.create_task(coroutine)
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    return _started(loop, loop.create_task(coroutine))
+    return _started(loop, asyncio.Task(coroutine, loop=loop))
 
 
 def _started(loop: Any, task: asyncio.Task[None]) -> asyncio.Task[None]:
