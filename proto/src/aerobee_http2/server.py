@@ -279,6 +279,7 @@ class ServerConnection(FrameReader):
         size = len(message) + PREFIX.size
         if (
             self._is_paused
+            or self.is_closed
             or stream.queued
             or size > self._send_window
             or size > stream.send_window
@@ -305,7 +306,7 @@ class ServerConnection(FrameReader):
         return True
 
     def send(self, stream: ServerStream) -> None:
-        if stream.is_over:
+        if stream.is_over or self.is_closed:
             return
         if stream.queued:
             self._send_data(stream)
