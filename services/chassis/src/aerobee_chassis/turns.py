@@ -13,7 +13,7 @@ from typing import Any
 
 
 def at_end_of_turn(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
-    """Run `action` after everything that is ready in this iteration of the loop."""
+    """Run `action` at the end of this iteration of the loop, after everything that is ready."""
     getattr(loop, "at_end_of_turn", loop.call_soon)(action)
 
 
