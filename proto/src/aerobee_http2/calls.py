@@ -27,6 +27,10 @@ SMALL_BYTES = 1024  # of a piece of a message
 PREFIX = Struct(">BI")  # of a message: whether it is compressed, and its length in bytes
 assert PREFIX.size == 5
 
+# Fields of nearly every response.
+_USUAL_HEADERS: Fields = ((":status", "200"), ("content-type", "application/grpc"))
+_USUAL_TRAILERS: Fields = (("grpc-status", "0"),)
+
 CALL_ENDED = "the server has ended the call"  # of a later write
 
 Trailers = tuple[tuple[str, str | bytes], ...]
@@ -95,6 +99,8 @@ def failure_of_reset(code: int) -> CallFailed:
 
 def failure_of(fields: Fields) -> CallFailed | None:
     """Return the failure in the last header fields of a call, or None for the status OK."""
+    if fields == _USUAL_TRAILERS:
+        return None
     values = dict(fields)
     number = values.get("grpc-status")
     if number == "0":
@@ -254,6 +260,9 @@ class Call:
 
     def headers(self, fields: Fields) -> None:
         """Take headers that do not end the call. Raises CallFailed."""
+        if fields == _USUAL_HEADERS and not self._has_headers:
+            self._has_headers = True
+            return
         values = dict(fields)
         http = values.get(":status", "")
         if http.startswith("1"):  # informational
