@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import math
 from collections import deque
 from collections.abc import Mapping
 from struct import Struct
@@ -25,6 +26,10 @@ STREAM_WINDOW = 4 * 1024 * 1024
 SMALL_BYTES = 1024  # of a piece of a message
 PREFIX = Struct(">BI")  # of a message: whether it is compressed, and its length in bytes
 assert PREFIX.size == 5
+
+# Fields of nearly every response.
+_USUAL_HEADERS: Fields = ((":status", "200"), ("content-type", "application/grpc"))
+_USUAL_TRAILERS: Fields = (("grpc-status", "0"),)
 
 CALL_ENDED = "the server has ended the call"  # of a later write
 
@@ -94,6 +99,8 @@ def failure_of_reset(code: int) -> CallFailed:
 
 def failure_of(fields: Fields) -> CallFailed | None:
     """Return the failure in the last header fields of a call, or None for the status OK."""
+    if fields == _USUAL_TRAILERS:
+        return None
     values = dict(fields)
     number = values.get("grpc-status")
     if number == "0":
@@ -141,6 +148,7 @@ class Call:
 
     Attributes:
         connection: The connection that carries the call; None before and after.
+        deadline_s: The time of the event loop at which the connection ends the call.
         stream: The number of its stream; 0 until the call is sent.
         send_window: Bytes that the server still accepts of the request.
         receive_window: Bytes that the server may still send.
@@ -151,27 +159,23 @@ class Call:
     more_follows: bool = False
 
     __slots__ = (
-        "_has_headers", "_loop", "_missing", "_pieces", "_timer", "_uncredited", "connection",
-        "receive_window", "send_window", "stream", "unsent",
+        "_has_headers", "_loop", "_missing", "_pieces", "_prefix", "_uncredited",
+        "connection", "deadline_s", "receive_window", "send_window", "stream", "unsent",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_s: float = math.inf) -> None:
         self._loop = loop
         self.connection: Carrier | None = None
+        self.deadline_s = deadline_s
         self.stream = 0
         self.send_window = 0
         self.receive_window = STREAM_WINDOW
         self.unsent: tuple[memoryview, ...] = ()
-        self._timer: asyncio.TimerHandle | None = None
         self._has_headers = False
-        # Of a message that has not arrived whole; the beginning of its prefix while `_missing` < 0.
-        self._pieces: list[bytes] | None = None
-        self._missing = -1  # bytes of this message
+        self._prefix = b""  # the beginning of the prefix of the next message
+        self._pieces: list[bytes] | None = None  # of this message, if its prefix has arrived
+        self._missing = 0  # bytes of this message
         self._uncredited = 0  # bytes for which the server has not got credit again
-
-    def expire_at(self, deadline_s: float) -> None:
-        """End the call at a time of the event loop."""
-        self._timer = self._loop.call_at(deadline_s, self._expire)
 
     def abandon(self, failure: CallFailed) -> None:
         """End the call on both sides."""
@@ -219,42 +223,46 @@ class Call:
         self.receive_window += credit
         return credit
 
-    def data(self, data: bytes) -> None:
-        """Take a part of the response. Raises CallFailed if it is not a sequence of messages."""
+    def data(self, data: memoryview) -> None:
+        """Take a part of the response, which is valid only until this returns.
+
+        Raises CallFailed if it is not a sequence of messages.
+        """
         if not self._has_headers:
             raise CallFailed("INTERNAL", "the response has data before its headers")
         at, size = 0, len(data)
-        pieces = self._pieces
-        if pieces is None and size >= PREFIX.size and size == PREFIX.size + _length(data):
-            self.message(data[PREFIX.size :])  # nearly every response
-            return
         while at < size:
-            if pieces is None and size - at >= PREFIX.size:
-                end = at + PREFIX.size + _length(data, at)
-                if end <= size:
-                    self.message(data[at + PREFIX.size : end])
-                    at = end
-                    continue
-            if pieces is None or self._missing < 0:
-                begun = b"" if pieces is None else pieces[0]
-                prefix = begun + data[at : at + PREFIX.size - len(begun)]
-                at += len(prefix) - len(begun)
-                pieces, self._missing = [prefix], -1
-                if len(prefix) == PREFIX.size:
-                    pieces, self._missing = [], _length(prefix)
-            if self._missing >= 0:
-                part = data[at : at + self._missing]
-                at += len(part)
-                self._missing -= len(part)
-                if self._missing:
-                    append_piece(pieces, part)
-                else:
-                    self.message(b"".join((*pieces, part)) if pieces else part)
-                    pieces = None
-        self._pieces = pieces
+            if self._pieces is None:
+                begun = len(self._prefix)
+                if not begun and size - at >= PREFIX.size:
+                    start = at + PREFIX.size
+                    end = start + _length(data, at)
+                    if end == size:  # nearly every response
+                        self.message(data[start:].tobytes())
+                        return
+                    if end < size:
+                        self.message(data[start:end].tobytes())
+                        at = end
+                        continue
+                self._prefix += data[at : at + PREFIX.size - begun]
+                at += len(self._prefix) - begun
+                if len(self._prefix) < PREFIX.size:
+                    return
+                self._missing = _length(self._prefix)
+                self._prefix, self._pieces = b"", []
+            part = data[at : at + self._missing]
+            at += len(part)
+            self._missing -= len(part)
+            append_piece(self._pieces, part)
+            if not self._missing:
+                message, self._pieces = b"".join(self._pieces), None
+                self.message(message)
 
     def headers(self, fields: Fields) -> None:
         """Take headers that do not end the call. Raises CallFailed."""
+        if fields == _USUAL_HEADERS and not self._has_headers:
+            self._has_headers = True
+            return
         values = dict(fields)
         http = values.get(":status", "")
         if http.startswith("1"):  # informational
@@ -268,7 +276,7 @@ class Call:
     def trailers(self, fields: Fields) -> None:
         """Take the headers that end the call."""
         failure = failure_of(fields)
-        if failure is None and self._pieces is not None:
+        if failure is None and (self._prefix or self._pieces is not None):
             failure = CallFailed("INTERNAL", "the last message of the response is incomplete")
         self.end(failure)
 
@@ -279,14 +287,8 @@ class Call:
 
     def end(self, failure: CallFailed | None) -> None:
         """End the call with a failure, or None for the status OK. Later ends change nothing."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self.unsent = ()
-        self._pieces = None
-
-    def _expire(self) -> None:
-        self.abandon(deadline_passed())
+        self._prefix, self._pieces = b"", None
 
 
 class UnaryCall(Call):
@@ -294,8 +296,8 @@ class UnaryCall(Call):
 
     __slots__ = ("_message", "outcome")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_s: float = math.inf) -> None:
+        super().__init__(loop, deadline_s)
         self._message: bytes | None = None
         self.outcome: asyncio.Future[bytes] = loop.create_future()
 
@@ -441,15 +443,15 @@ class Exchange(StreamingCall):
             self._writer.set_result(None)
 
 
-def append_piece(pieces: list[bytes], part: bytes) -> None:
+def append_piece(pieces: list[bytes], part: memoryview) -> None:
     """Add a part of a message. Two small pieces become one, so that few objects are in memory."""
     if pieces and len(part) < SMALL_BYTES and len(pieces[-1]) < SMALL_BYTES:
         pieces[-1] += part
     elif part:
-        pieces.append(part)
+        pieces.append(part.tobytes())
 
 
-def _length(data: bytes, at: int = 0) -> int:
+def _length(data: bytes | memoryview, at: int = 0) -> int:
     """Return the length of the message whose prefix is at `at`. Raises CallFailed."""
     compressed, length = PREFIX.unpack_from(data, at)
     if compressed:

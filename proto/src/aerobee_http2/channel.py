@@ -10,6 +10,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 
 from aerobee_http2 import hpack
 from aerobee_http2.calls import (
@@ -22,7 +23,7 @@ from aerobee_http2.calls import (
     given_up,
 )
 from aerobee_http2.connection import SOCKET_CLOSED, Connection, Times
-from aerobee_http2.framing import NOT_HTTP2
+from aerobee_http2.framing import NOT_HTTP2, receive_buffer
 from aerobee_wire.backoff import Backoff
 
 # The values of names that end with "-bin" are bytes.
@@ -68,6 +69,7 @@ class Channel:
         self._times = times
         self._loop = asyncio.get_running_loop()
         self._blocks: dict[str, bytes] = {}
+        self._buffer = receive_buffer()
         self._connection: Connection | None = None
         self._connections: set[Connection] = set()  # with those that end after their last call
         self._connecting: asyncio.Task[Connection] | None = None
@@ -84,8 +86,8 @@ class Channel:
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
         repeats: Iterator[float] | None = None
         while True:
-            call = UnaryCall(self._loop)
-            await self._begin(call, path, request, deadline_s, metadata)
+            call = UnaryCall(self._loop, deadline_s)
+            await self._begin(call, path, request, metadata)
             try:
                 return await call.outcome
             except CallFailed as failure:
@@ -108,7 +110,7 @@ class Channel:
         repeats: Iterator[float] | None = None
         while True:
             call = StreamingCall(self._loop)
-            await self._begin(call, path, request, math.inf, metadata)
+            await self._begin(call, path, request, metadata)
             try:
                 while (message := await call.read()) is not None:
                     has_messages = True
@@ -133,7 +135,7 @@ class Channel:
         The call is not repeated, because its messages are not kept. Raises CallFailed.
         """
         call = Exchange(self._loop)
-        await self._begin(call, path, None, math.inf, metadata)
+        await self._begin(call, path, None, metadata)
         try:
             yield call
         finally:
@@ -174,10 +176,10 @@ class Channel:
         call: Call,
         path: str,
         request: bytes | None,
-        deadline_s: float,
         metadata: Metadata,
     ) -> None:
         """Send a call on a connection. Raises CallFailed without one at the deadline."""
+        deadline_s = call.deadline_s
         connection = self._connection
         while connection is None or not connection.accepts:
             connection = await self._connected(deadline_s)
@@ -186,8 +188,7 @@ class Channel:
             left_s = deadline_s - self._loop.time()
             if left_s <= 0:
                 raise deadline_passed()
-            block += _timeout(left_s)
-            call.expire_at(deadline_s)
+            block += _timeout(math.ceil(left_s * 1_000))
         if metadata:
             block += hpack.encoded((name, _text(value)) for name, value in metadata)
         connection.begin(call, block, request)
@@ -252,7 +253,7 @@ class Channel:
             raise CallFailed("UNAVAILABLE", f"the address {self._address!r} has no port")
 
         def make() -> Connection:
-            return Connection(self._loop, times, self._on_closed)
+            return Connection(self._loop, times, self._on_closed, self._buffer)
 
         async with asyncio.timeout(times.connect_s):
             transport, connection = await self._loop.create_connection(
@@ -289,9 +290,10 @@ def _pauses() -> Iterator[float]:
     return (backoff.next_s() for _ in range(MAX_REPEATS))
 
 
-def _timeout(left_s: float) -> bytes:
+@lru_cache(maxsize=64)
+def _timeout(left_ms: int) -> bytes:
     """Return the part of a block with the timeout of a call, in milliseconds."""
-    value = b"%dm" % max(1, min(_MAX_TIMEOUT_MS, math.ceil(left_s * 1_000)))
+    value = b"%dm" % min(_MAX_TIMEOUT_MS, left_ms)
     return b"\x00\x0cgrpc-timeout" + bytes((len(value),)) + value
 
 

@@ -21,6 +21,7 @@ from aerobee_http2.calls import (
     STREAM_WINDOW,
     Call,
     CallFailed,
+    deadline_passed,
     failure_of_reset,
 )
 from aerobee_http2.frames import (
@@ -55,6 +56,9 @@ class Times:
 # A server may send frames of data of this size; it sends fewer of them.
 FRAME_BYTES = 1024 * 1024
 CONNECTION_WINDOW = 64 * 1024 * 1024
+# The server gets credit again when it has used half of a window.
+_LOW_CONNECTION, _LOW_STREAM = CONNECTION_WINDOW // 2, STREAM_WINDOW // 2
+SOONEST_S = 0.01  # between two checks of all deadlines
 # Bytes that wait for a server which sends frames that need answers, and does not read them.
 MAX_REPLY_BYTES = 1024 * 1024
 WRITE_BYTES = 256 * 1024  # of data in one write
@@ -77,6 +81,8 @@ SOCKET_CLOSED = "Socket closed"  # by the server; `tls_cause` knows this text of
 class Connection(FrameReader):
     """A connection to one server. Use it on one event loop.
 
+    All calls have one timer, for the next deadline. Most calls have ended before it.
+
     The server gets a ping after a silence of `times.keepalive_s`, or of `times.silence_s` if a call
     began in it. Without calls, it gets one only if `times.pings_idle`. Then it has
     `times.ping_timeout_s` to send something. `on_closed` is called once, after the last call has
@@ -92,8 +98,9 @@ class Connection(FrameReader):
         loop: asyncio.AbstractEventLoop,
         times: Times,
         on_closed: Callable[[Connection], None],
+        buffer: memoryview,
     ) -> None:
-        super().__init__(FRAME_BYTES)
+        super().__init__(FRAME_BYTES, buffer)
         self._loop = loop
         self._times = times
         self._on_closed = on_closed
@@ -118,6 +125,10 @@ class Connection(FrameReader):
         self._is_paused = False  # the socket does not take more at present
         # receiving
         self._receive_window = CONNECTION_WINDOW
+        # deadlines
+        self._due: asyncio.TimerHandle | None = None
+        self._due_at = math.inf
+        self._due_after = -math.inf  # not before this time again
         # pings
         self._heard_at = 0.0
         self._asked_at = math.inf  # when the first call began after that
@@ -134,6 +145,8 @@ class Connection(FrameReader):
         a stream of messages.
         """
         call.carried_by(self)
+        if call.deadline_s < self._due_at:
+            self._check_deadlines_at(call.deadline_s)
         if len(self._calls) >= self._max_calls or self._is_paused or self._waiting:
             self._waiting[call] = block, request
         else:
@@ -257,7 +270,7 @@ class Connection(FrameReader):
         if not self.accepts:
             self.drain()
 
-    # ---- asyncio.Protocol ----
+    # ---- asyncio.BufferedProtocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -277,13 +290,13 @@ class Connection(FrameReader):
     def connection_lost(self, error: Exception | None) -> None:
         self._end(CallFailed("UNAVAILABLE", self._farewell or _reason(error)))
 
-    def data_received(self, data: bytes) -> None:
+    def buffer_updated(self, size: int) -> None:
         if self.is_closed:
             return
         self._heard_at = self._loop.time()
         self._asked_at = math.inf
         try:
-            self._receive(data)
+            self._receive(self._buffer[:size])
         except ProtocolError as error:
             self._violated(str(error), error.code)
         except MalformedBlock as error:
@@ -296,11 +309,10 @@ class Connection(FrameReader):
             raise ProtocolError(f"the stream {stream} does not exist")
 
     def _receive_data(
-        self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
+        self, stream: int, flags: int, data: memoryview, size: int, is_whole: bool
     ) -> None:
-        """Take a part of a DATA frame. `size` is that of data and padding."""
         self._receive_window -= size
-        if self._receive_window < CONNECTION_WINDOW // 2:
+        if self._receive_window < _LOW_CONNECTION:
             if self._receive_window < 0:
                 raise ProtocolError("data exceeds the window", frames.FLOW_CONTROL_ERROR)
             self._reply(frames.window_update(0, CONNECTION_WINDOW - self._receive_window))
@@ -317,7 +329,7 @@ class Connection(FrameReader):
         except CallFailed as failure:
             call.abandon(failure)
             return
-        if call.receive_window <= STREAM_WINDOW // 2:
+        if call.receive_window <= _LOW_STREAM:
             self.give_credit(call)
 
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
@@ -419,7 +431,26 @@ class Connection(FrameReader):
         ):
             raise ProtocolError("it does not read the answers to its frames")
 
-    # ---- the end ----
+    # ---- deadlines and pings ----
+
+    def _check_deadlines_at(self, due_at: float) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._due_at = max(due_at, self._due_after)
+        self._due = self._loop.call_at(self._due_at, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        """End the calls whose deadlines have passed."""
+        now = max(self._loop.time(), self._due_at)  # the timer may come a little too early
+        self._due, self._due_at, self._due_after = None, math.inf, now + SOONEST_S
+        next_at = math.inf
+        for call in (*self._calls.values(), *self._waiting):
+            if call.deadline_s <= now:
+                call.abandon(deadline_passed())
+            else:
+                next_at = min(next_at, call.deadline_s)
+        if next_at < self._due_at and not self.is_closed:
+            self._check_deadlines_at(next_at)
 
     def _check_silence(self) -> None:
         """Ping a server that has sent nothing since a call began."""
@@ -451,6 +482,8 @@ class Connection(FrameReader):
         if self._heard_at <= heard_at:
             self._abort(CallFailed("UNAVAILABLE", "it does not answer pings"))
 
+    # ---- the end ----
+
     def _violated(self, problem: str, code: int) -> None:
         self._write(frames.frame(frames.GOAWAY, 0, 0, bytes(4) + frames.NUMBER.pack(code)))
         details = problem if problem == NOT_HTTP2 else f"it violates HTTP/2: {problem}"
@@ -469,7 +502,7 @@ class Connection(FrameReader):
         self.is_closed = True
         self.accepts = False
         self._write = _discard
-        for timer in (self._silence, self._keepalive, self._answer):
+        for timer in (self._due, self._silence, self._keepalive, self._answer):
             if timer is not None:
                 timer.cancel()
         calls, self._calls = self._calls, {}

@@ -2,6 +2,9 @@
 
 DATA is passed on as it arrives, so that no frame of it is in memory as a whole. All other frames
 are small. A header block is put together from its frames.
+
+All connections of a channel or a listener read into one buffer. The bytes in it are used before
+the next read, and what is kept of them is copied.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from aerobee_http2.frames import (
     HEAD,
     HEAD_BYTES,
     HEADERS,
+    MAX_STREAM,
     PADDED,
     ProtocolError,
 )
@@ -26,23 +30,34 @@ CONTROL_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
 MAX_BLOCK_BYTES = 64 * 1024
 MAX_CONTINUATIONS = 64
 
+_OF_CALLS = (DATA, HEADERS, frames.RST_STREAM)
+
 NOT_HTTP2 = "it does not use HTTP/2"
+BUFFER_BYTES = 256 * 1024  # of one read
 
 
-class FrameReader(asyncio.Protocol):
+def receive_buffer() -> memoryview:
+    """Return a buffer for the connections of one event loop."""
+    return memoryview(bytearray(BUFFER_BYTES))
+
+
+class FrameReader(asyncio.BufferedProtocol):
     """Read the frames of a connection. A subclass handles them.
 
     Args:
         data_frame_bytes: The largest frame that the peer may send.
+        buffer: The buffer for reads.
 
     Attributes:
         is_closed: Whether the connection has ended; what arrives later is not read.
     """
 
-    def __init__(self, data_frame_bytes: int) -> None:
+    def __init__(self, data_frame_bytes: int, buffer: memoryview) -> None:
         self.is_closed = False
         self._data_frame_bytes = data_frame_bytes
+        self._buffer = buffer
         self._rest = bytearray()  # an incomplete frame
+        self._needed = 0  # bytes of it with which reading can continue
         self._data_left = 0  # bytes of the present DATA frame that have not arrived
         self._data_stream = self._data_flags = 0
         self._block: bytearray | None = None  # of headers that are continued
@@ -56,9 +71,12 @@ class FrameReader(asyncio.Protocol):
         raise NotImplementedError
 
     def _receive_data(
-        self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
+        self, stream: int, flags: int, data: memoryview, size: int, is_whole: bool
     ) -> None:
-        """Take a part of a DATA frame. `size` is that of data and padding."""
+        """Take a part of a DATA frame. `size` is that of data and padding.
+
+        `data` is valid only until this returns.
+        """
         raise NotImplementedError
 
     def _receive_headers(self, stream: int, flags: int, block: bytes) -> None:
@@ -69,9 +87,14 @@ class FrameReader(asyncio.Protocol):
         """Take a frame of another kind."""
         raise NotImplementedError
 
+    # ---- asyncio.BufferedProtocol ----
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._buffer
+
     # ---- reading ----
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: memoryview) -> None:
         """Read bytes of the peer. Raises ProtocolError."""
         if self._data_left:
             taken = data[: self._data_left]
@@ -83,14 +106,16 @@ class FrameReader(asyncio.Protocol):
             data = data[len(taken) :]
         if self._rest:
             self._rest += data
-            data = bytes(self._rest)
+            if len(self._rest) < self._needed:
+                return
+            data = memoryview(bytes(self._rest))
             self._rest.clear()
         at, end = 0, len(data)
         while end - at >= HEAD_BYTES:
             if self.is_closed:
                 return
             word, flags, stream = HEAD.unpack_from(data, at)
-            size, kind, stream = word >> 8, word & 0xFF, stream & frames.MAX_STREAM
+            size, kind, stream = word >> 8, word & 0xFF, stream & MAX_STREAM
             start = at + HEAD_BYTES
             self._check_head(kind, flags, stream, size)
             at = start + size
@@ -103,11 +128,13 @@ class FrameReader(asyncio.Protocol):
                 self._receive_data(stream, flags, data[start:at], size, is_whole=True)
             elif at > end:
                 self._rest += data[start - HEAD_BYTES :]
+                self._needed = HEAD_BYTES + size
                 return
             else:
-                self._receive_frame(kind, flags, stream, data[start:at])
+                self._receive_frame(kind, flags, stream, data[start:at].tobytes())
         if at < end:
             self._rest += data[at:]
+            self._needed = HEAD_BYTES
 
     def _check_head(self, kind: int, flags: int, stream: int, size: int) -> None:
         if not self._has_settings:
@@ -120,7 +147,7 @@ class FrameReader(asyncio.Protocol):
             raise ProtocolError("a frame is too large", frames.FRAME_SIZE_ERROR)
         if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
             raise ProtocolError("the headers of a call are interrupted")
-        if kind in (DATA, HEADERS, frames.RST_STREAM):
+        if kind in _OF_CALLS:
             self._check_stream(kind, stream)
             if kind == HEADERS and size > MAX_BLOCK_BYTES:
                 raise ProtocolError("the headers of a call are too large", frames.ENHANCE_YOUR_CALM)
@@ -135,7 +162,7 @@ class FrameReader(asyncio.Protocol):
                 self._block = bytearray(payload)
                 self._block_stream, self._block_flags, self._continuations = stream, flags, 0
         elif kind == DATA:  # with padding, which counts in the windows
-            bare = frames.unpadded(kind, flags, payload)
+            bare = memoryview(frames.unpadded(kind, flags, payload))
             self._receive_data(stream, flags, bare, len(payload), is_whole=True)
         elif kind == CONTINUATION:
             self._receive_continuation(flags, payload)

@@ -86,6 +86,7 @@ class ServerConnection(FrameReader):
 
     Args:
         loop: The event loop.
+        buffer: The buffer for reads.
         limits: The limits.
         accept: Accepts the calls.
         at_end: Runs an action at the end of a turn of the loop.
@@ -105,6 +106,7 @@ class ServerConnection(FrameReader):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        buffer: memoryview,
         limits: ServerLimits,
         *,
         accept: Accept,
@@ -114,7 +116,7 @@ class ServerConnection(FrameReader):
         on_closed: Callable[[ServerConnection], None],
         silent_at_s: float = math.inf,
     ) -> None:
-        super().__init__(FRAME_BYTES)
+        super().__init__(FRAME_BYTES, buffer)
         self._loop = loop
         self._limits = limits
         self._accept = accept
@@ -158,7 +160,7 @@ class ServerConnection(FrameReader):
         self._drained_at_s = math.inf  # when it began
         self._closed_at_s = math.inf
 
-    # ---- asyncio.Protocol ----
+    # ---- asyncio.BufferedProtocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -175,11 +177,12 @@ class ServerConnection(FrameReader):
         )
         self._on_made(self)
 
-    def data_received(self, data: bytes) -> None:
+    def buffer_updated(self, size: int) -> None:
         if self.is_closed:
             return
         self._heard_at_s = self._now_s()
         try:
+            data = self._buffer[:size]
             if self._preface_left:
                 data = self._read_preface(data)
             self._receive(data)
@@ -277,6 +280,7 @@ class ServerConnection(FrameReader):
         size = len(message) + PREFIX.size
         if (
             self._is_paused
+            or self.is_closed
             or stream.queued
             or size > self._send_window
             or size > stream.send_window
@@ -303,7 +307,7 @@ class ServerConnection(FrameReader):
         return True
 
     def send(self, stream: ServerStream) -> None:
-        if stream.is_over:
+        if stream.is_over or self.is_closed:
             return
         if stream.queued:
             self._send_data(stream)
@@ -420,7 +424,7 @@ class ServerConnection(FrameReader):
 
     # ---- receiving ----
 
-    def _read_preface(self, data: bytes) -> bytes:
+    def _read_preface(self, data: memoryview) -> memoryview:
         """Return what follows the preface. Raises ProtocolError."""
         size = min(len(data), len(self._preface_left))
         if data[:size] != self._preface_left[:size]:
@@ -433,7 +437,7 @@ class ServerConnection(FrameReader):
             raise ProtocolError(f"the stream {stream} does not exist")
 
     def _receive_data(
-        self, stream: int, flags: int, data: bytes, size: int, is_whole: bool
+        self, stream: int, flags: int, data: memoryview, size: int, is_whole: bool
     ) -> None:
         self._receive_window -= size
         if self._receive_window < 0:

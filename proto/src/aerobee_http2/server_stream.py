@@ -19,6 +19,7 @@ from aerobee_http2 import frames
 from aerobee_http2.calls import PREFIX, append_piece
 from aerobee_http2.request_head import ENCODINGS, OK, RequestHead, trailers
 
+_NOTHING = memoryview(b"")
 _GZIP_WINDOW, _ZLIB_WINDOW = 31, 15  # zlib's numbers for the formats of "gzip" and "deflate"
 
 
@@ -56,8 +57,8 @@ class ServerStream:
     """
 
     __slots__ = (
-        "_arrived", "_buffered", "_chunks", "_is_compressed", "_length", "_limit_bytes",
-        "_lookahead", "_queued_total", "_uncredited", "_unread_bytes", "_waiters", "_wants",
+        "_buffered", "_is_compressed", "_later", "_limit_bytes", "_lookahead", "_missing",
+        "_pieces", "_queued_total", "_uncredited", "_unread_bytes", "_waiters", "_wants",
         "_window", "connection", "ending", "has_sent_headers", "head", "is_half_closed", "is_over",
         "outgoing", "queued", "send_window", "stream",
     )  # fmt: skip
@@ -85,10 +86,11 @@ class ServerStream:
         self._limit_bytes = limit_bytes
         self._unread_bytes = unread_bytes
         self._uncredited = 0  # bytes without credit of the connection
-        self._chunks: list[bytes] = []  # that no message has taken
-        self._buffered = 0  # their bytes
-        self._length = -1  # of the message that arrives; -1 until its prefix has arrived
+        self._pieces: list[bytes] | None = None  # of the next message, if its prefix has arrived
+        self._missing = 0  # bytes of this message
         self._is_compressed = False
+        self._later = bytearray()  # what follows it, or the beginning of its prefix
+        self._buffered = 0  # bytes in both
         self._wants = False  # the server asks for a message
         # sending
         self.outgoing: deque[bytes | memoryview] = deque()
@@ -127,21 +129,35 @@ class ServerStream:
         self._hold()
         self._take()
 
-    def data(self, data: bytes, size: int) -> None:
-        """Take a part of the request. `size` includes padding. Raises ProtocolError."""
+    def data(self, data: memoryview, size: int) -> None:
+        """Take a part of the request, which is valid only until this returns.
+
+        `size` includes padding. Raises ProtocolError.
+        """
         self._window -= size
         if self._window < 0:
             problem = "data exceeds the window of its call"
             raise frames.ProtocolError(problem, frames.FLOW_CONTROL_ERROR)
         if not data or self.is_over or self.ending is not None:  # the server needs no more of it
             return
-        append_piece(self._chunks, data)
+        if self._wants and self._pieces is None and not self._later and len(data) >= PREFIX.size:
+            flag, length = PREFIX.unpack_from(data)
+            if not flag and len(data) == PREFIX.size + length <= self._limit_bytes:
+                self._wants = False
+                self.message(data[PREFIX.size :].tobytes())  # nearly every request
+                return
         self._buffered += len(data)
-        if self._length < 0 or self._wants:
+        taken = 0
+        if self._pieces is not None:
+            taken = self._add(self._pieces, data)
+        elif not self._later and len(data) >= PREFIX.size:
+            taken = self._begin(data)
+        self._later += data[taken:]
+        if self._wants or self._pieces is None:
             self._take()
         self._hold()
 
-    def half_closed(self, data: bytes = b"", size: int = 0) -> None:
+    def half_closed(self, data: memoryview = _NOTHING, size: int = 0) -> None:
         """Take the last part of the request. Raises ProtocolError."""
         self.is_half_closed = True
         if size:
@@ -151,29 +167,20 @@ class ServerStream:
 
     def _take(self) -> None:
         """Pass on the message that the server asks for, if it has arrived."""
-        if self._length < 0:
-            if self._buffered < PREFIX.size:
-                if self._wants:
-                    self._continue()
-                return
-            if not self._read_prefix():
-                return
-        missing = self._length - self._buffered
-        if not self._wants:
+        if self._pieces is None:
+            if len(self._later) >= PREFIX.size:
+                later, self._later = self._later, bytearray()
+                del later[: self._begin(memoryview(later))]
+                self._later = later
+            elif self._wants:
+                self._continue()
+        if not self._wants or self._pieces is None:
             return
-        if missing > 0:
-            self._continue(missing)
+        if self._missing:
+            self._continue(self._missing)
             return
-        if not missing and len(self._chunks) == 1:
-            message = self._chunks.pop()
-        else:
-            joined = b"".join(self._chunks)
-            self._chunks.clear()
-            message = joined[: self._length] if missing else joined
-            if missing:
-                self._chunks.append(joined[self._length :])
-        self._buffered = -missing
-        self._length = -1
+        message, self._pieces = b"".join(self._pieces), None
+        self._buffered -= len(message)
         self._wants = False
         self._hold()
         if self._is_compressed:
@@ -183,36 +190,39 @@ class ServerStream:
             message = decompressed
         self.message(message)
 
-    def _read_prefix(self) -> bool:
-        """Read the prefix of the next message. Return False if the call has ended for it."""
-        first = self._chunks[0]
-        if len(first) < PREFIX.size:
-            first = b"".join(self._chunks)
-            self._chunks = [first]
-        flag, length = PREFIX.unpack_from(first)
-        rest = first[PREFIX.size :]
-        if rest:
-            self._chunks[0] = rest
-        else:
-            del self._chunks[0]
-        self._buffered -= PREFIX.size
-        self._length, self._is_compressed = length, bool(flag)
+    def _begin(self, data: memoryview) -> int:
+        """Begin the next message with its prefix. Return how many bytes of `data` were taken.
+
+        If the server cannot read the message, end the call.
+        """
+        flag, length = PREFIX.unpack_from(data)
+        problem = ""
         if length > self._limit_bytes:
-            self._discard()
-            self.unreadable("RESOURCE_EXHAUSTED", _too_large(length, self._limit_bytes))
-            return False
-        if flag and (flag != 1 or self.head.encoding == "identity"):
-            self._discard()
+            status, problem = "RESOURCE_EXHAUSTED", _too_large(length, self._limit_bytes)
+        elif flag and (flag != 1 or self.head.encoding == "identity"):
+            status = "INTERNAL"
             problem = "a message of the request has a flag of compression without grpc-encoding"
-            self.unreadable("INTERNAL", problem)
-            return False
-        return True
+        if problem:
+            self._discard()
+            self.unreadable(status, problem)
+            return len(data)
+        self._buffered -= PREFIX.size
+        self._missing, self._is_compressed = length, bool(flag)
+        self._pieces = []
+        return PREFIX.size + self._add(self._pieces, data[PREFIX.size :])
+
+    def _add(self, pieces: list[bytes], data: memoryview) -> int:
+        """Add data to the message. Return how many bytes belong to it."""
+        part = data[: self._missing]
+        append_piece(pieces, part)
+        self._missing -= len(part)
+        return len(part)
 
     def _continue(self, missing: int = 0) -> None:
         """Wait for the rest of a message, for which the peer gets credit."""
         if self.is_half_closed:
             self._wants = False
-            if self._length >= 0 or self._buffered:
+            if self._pieces is not None or self._buffered:
                 self._discard()
                 self.unreadable("INTERNAL", "the last message of the request is incomplete")
             else:
@@ -241,8 +251,9 @@ class ServerStream:
         return content
 
     def _discard(self) -> None:
-        self._chunks.clear()
-        self._buffered, self._length = 0, -1
+        self._pieces = None
+        self._later.clear()
+        self._buffered = 0
         self._wants = False
         self._hold()
 

@@ -79,14 +79,38 @@ def test_the_end_of_a_turn_comes_before_the_next_turn(runner: asyncio.Runner) ->
             seen.append("end")
             at_end_of_turn(loop, lambda: seen.append("also"))
 
-        at_end_of_turn(loop, end)
-        loop.call_soon(seen.append, "next turn")
-        seen.append("this turn")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        def ready() -> None:
+            seen.append("ready")
+            loop.call_soon(seen.append, "next turn")
+
+        def begin() -> None:
+            seen.append("this turn")
+            at_end_of_turn(loop, end)
+            loop.call_soon(ready)
+
+        loop.call_later(0, begin)  # timers are the first in a turn
+        await until(lambda: "next turn" in seen)
         return seen
 
-    assert runner.run(turn()) == ["this turn", "end", "also", "next turn"]
+    assert runner.run(turn()) == ["this turn", "ready", "end", "also", "next turn"]
+
+
+def test_sockets_are_read_while_callbacks_are_always_ready(runner: asyncio.Runner) -> None:
+    async def read() -> bytes:
+        loop, (near, far) = asyncio.get_running_loop(), socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            reading = loop.create_task(loop.sock_recv(near, 5))
+
+            def again() -> None:
+                if not reading.done():
+                    loop.call_soon(again)
+
+            again()
+            far.send(b"bytes")
+            return await asyncio.wait_for(reading, 20)
+
+    assert runner.run(read()) == b"bytes"
 
 
 def test_failures_are_reported_and_stop_nothing(runner: asyncio.Runner) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from aerobee_http2 import frames
 from aerobee_http2.frames import END_HEADERS, END_STREAM, frame
+from aerobee_http2.framing import receive_buffer
 from aerobee_http2.hpack import Fields, decode, encoded
 from aerobee_http2.request_head import RequestHead
 from aerobee_http2.server import Accept, ServerConnection, ServerLimits
 from aerobee_http2.server_stream import ServerStream
-from support.client.http2_server import FakeTransport, Frame, message
+from support.client.http2_server import FakeTransport, Frame, message, receive
 
 PATH = "/test.Service/Method"
 FIELDS: Fields = (
@@ -59,7 +60,7 @@ class FakeClient:
     """A connection whose client has sent its preface and settings, unless `opens` is false.
 
     `calls` are those that the server has accepted, if no other function `accept`s them. They have a
-    lookahead of 64 KiB, and messages of up to 1 MiB.
+    lookahead of 64 KiB, and messages of up to 1 MiB. Connections may share a `buffer`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class FakeClient:
         opens: bool = True,
         asks: bool = True,
         accept: Accept | None = None,
+        buffer: memoryview | None = None,
     ) -> None:
         self.now_s = 100.0
         self.transport = FakeTransport()
@@ -79,6 +81,7 @@ class FakeClient:
         self._at_end: list[Callable[[], None]] = []
         self.server = ServerConnection(
             asyncio.get_running_loop(),
+            receive_buffer() if buffer is None else buffer,
             limits or ServerLimits(lookahead_bytes=65_535),
             accept=accept or self._accept,
             at_end=self._at_end.append,
@@ -100,7 +103,7 @@ class FakeClient:
         return self.calls[-1]
 
     def send(self, *data: bytes) -> None:
-        self.server.data_received(b"".join(data))
+        receive(self.server, b"".join(data))
 
     def ask(self, stream: int = 1, body: bytes = b"q") -> FakeCall:
         """Make a unary call."""

@@ -9,6 +9,7 @@ from aerobee_http2 import frames
 from aerobee_http2.calls import PREFIX
 from aerobee_http2.connection import Connection, Times
 from aerobee_http2.frames import END_HEADERS, END_STREAM, frame
+from aerobee_http2.framing import FrameReader, receive_buffer
 from aerobee_http2.hpack import encoded
 
 OK = encoded([(":status", "200"), ("content-type", "application/grpc")])
@@ -21,6 +22,17 @@ class Frame(NamedTuple):
     flags: int
     stream: int
     payload: bytes
+
+
+def receive(reader: FrameReader, data: bytes) -> None:
+    """Let a connection receive bytes, and then overwrite them as the next read would."""
+    while data:
+        buffer = reader.get_buffer(-1)
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        reader.buffer_updated(size)
+        buffer[:size] = b"\xee" * size
+        data = data[size:]
 
 
 class FakeTransport(asyncio.Transport):
@@ -62,7 +74,9 @@ class FakeServer:
     ) -> None:
         self.transport = FakeTransport()
         self.ended: list[Connection] = []
-        self.client = Connection(asyncio.get_running_loop(), times or Times(), self.ended.append)
+        self.client = Connection(
+            asyncio.get_running_loop(), times or Times(), self.ended.append, receive_buffer()
+        )
         self.client.connection_made(self.transport)
         self.opening = bytes(self.transport.written)
         self.transport.written.clear()
@@ -71,7 +85,7 @@ class FakeServer:
             assert self.taken() == [Frame(frames.SETTINGS, frames.ACK, 0, b"")]
 
     def send(self, *data: bytes) -> None:
-        self.client.data_received(b"".join(data))
+        receive(self.client, b"".join(data))
 
     def taken(self) -> list[Frame]:
         """What the client has written since the last call."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aerobee_chassis.port_limits import PortLimits
@@ -144,6 +144,10 @@ STEPS = st.one_of(
 )
 
 
+# Requests that are read and do not arrive. The next one waits until they end with the connection.
+BUSY = [("begin", 0, "delay", False)] * 3
+
+
 class Steps:
     """Take the steps of one example. Places are those of calls that have begun."""
 
@@ -216,6 +220,8 @@ class Steps:
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=100)
 @given(st.lists(STEPS, max_size=40))
+@example([*BUSY, ("begin", 0, "delay", True)])
+@example([*BUSY, ("begin", 0, "echo", False), ("data", 0, 4, True)])
 def test_nothing_is_left_of_any_calls(steps: list[tuple[Any, ...]]) -> None:
     async def run() -> None:
         taken = Steps()

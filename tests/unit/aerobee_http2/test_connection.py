@@ -50,6 +50,13 @@ def unary(server: FakeServer, request: bytes = b"q") -> UnaryCall:
     return call
 
 
+def expiring(server: FakeServer, timeout_s: float) -> UnaryCall:
+    loop = asyncio.get_running_loop()
+    call = UnaryCall(loop, loop.time() + timeout_s)
+    server.client.begin(call, BLOCK, b"q")
+    return call
+
+
 def streaming(server: FakeServer) -> StreamingCall:
     call = StreamingCall(asyncio.get_running_loop())
     server.client.begin(call, BLOCK, b"q")
@@ -659,9 +666,28 @@ async def test_a_server_that_answers_pings_is_kept() -> None:
 
 async def test_a_call_ends_at_its_deadline_and_is_reset() -> None:
     server = FakeServer()
-    call = unary(server)
-    call.expire_at(asyncio.get_running_loop().time() + 1)
+    call = expiring(server, 1)
     server.taken()
     await asyncio.sleep(1.5)
     assert failure(call).status == "DEADLINE_EXCEEDED"
     assert [each.kind for each in server.taken()] == [frames.RST_STREAM]
+
+
+async def test_each_call_ends_at_its_own_deadline() -> None:
+    """The third call waits, because the server accepts two. The last one has no deadline."""
+    server = FakeServer((frames.MAX_CONCURRENT_STREAMS, 2))
+    calls = [expiring(server, timeout_s) for timeout_s in (3, 2, 1)]
+    endless = unary(server)
+    for ended in ([False] * 3, [False, False, True], [False, True, True], [True] * 3):
+        assert [call.outcome.done() for call in calls] == ended
+        await asyncio.sleep(1.1)
+    assert {failure(call).status for call in calls} == {"DEADLINE_EXCEEDED"}
+    server.send(response(5, b"answer"))
+    assert endless.outcome.result() == b"answer"
+
+
+async def test_deadlines_that_are_close_together_pass_together() -> None:
+    server = FakeServer()
+    calls = [expiring(server, 1 + number / 100_000) for number in range(500)]
+    await asyncio.sleep(1 + 2 * connection_module.SOONEST_S)
+    assert {failure(call).status for call in calls} == {"DEADLINE_EXCEEDED"}

@@ -67,7 +67,7 @@ def test_a_block_that_is_refused_changes_the_meaning_of_a_remembered_block(fault
 
 
 async def test_trailers_that_are_too_large_end_their_call_and_not_the_server() -> None:
-    """`data_received` raises nothing: asyncio would log a traceback for each."""
+    """`buffer_updated` raises nothing: asyncio would log a traceback for each."""
     client = FakeClient()
     client.send(call(1))
     big = encoded((("big", "x" * 20_000),))

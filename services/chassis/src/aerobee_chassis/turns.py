@@ -13,7 +13,7 @@ from typing import Any
 
 
 def at_end_of_turn(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
-    """Run `action` after everything that is ready in this iteration of the loop."""
+    """Run `action` at the end of this iteration of the loop, after everything that is ready."""
     getattr(loop, "at_end_of_turn", loop.call_soon)(action)
 
 
@@ -36,7 +36,7 @@ def start_task(
         return loop.create_task(coroutine)
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
-    return _started(loop, loop.create_task(coroutine))
+    return _started(loop, asyncio.Task(coroutine, loop=loop))
 
 
 def _started(loop: Any, task: asyncio.Task[None]) -> asyncio.Task[None]:

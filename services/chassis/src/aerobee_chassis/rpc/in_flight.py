@@ -231,7 +231,7 @@ class InFlight:
         if size > self._reserved:
             # More requests of this size will probably follow, so read fewer at a time.
             self._reserved = size
-        elif not self._reading and not self.waiting:
+        elif self._reserved != self._usual and not self._reading and not self.waiting:
             self._reserved = self._usual
         if size:
             self._learn(reader.kind, size)
@@ -292,7 +292,8 @@ class InFlight:
     def answered(self, size: int) -> None:
         """Release `size` bytes of an answer that were sent or discarded."""
         self.answers -= size
-        self._wake()
+        if self._for_room:
+            self._wake()
         self._go_on()
 
     async def room(self, timeout_s: float) -> None:

@@ -31,6 +31,7 @@ from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, InFlight
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.transport import Admit, PortTls, Refuse, Run, admit_all
 from aerobee_chassis.turns import at_end_of_turn
+from aerobee_http2.framing import receive_buffer
 from aerobee_http2.request_head import RequestHead, trailers
 from aerobee_http2.server import ServerConnection, ServerLimits
 from aerobee_http2.server_stream import ServerStream, unknown_encoding
@@ -83,6 +84,7 @@ class Http2Listener:
             ping_strikes=MAX_PING_STRIKES,
         )
         self._max_age_s = math.inf if max_age_ms is None else max_age_ms / 1_000
+        self._buffer = receive_buffer()
         self._counts = AcceptedConnections(limits)
         self._sockets = ListeningSockets(self.loop, self._counts, self._accept)
         self._connections: dict[ServerConnection, float] = {}  # with the time when each is old
@@ -145,6 +147,7 @@ class Http2Listener:
         peer = SocketPeer(accepted)
         connection = ServerConnection(
             self.loop,
+            self._buffer,
             self._limits,
             accept=partial(self._begin, peer),
             at_end=partial(at_end_of_turn, self.loop),

@@ -1,7 +1,8 @@
 """Provide an asyncio event loop that can order work within one iteration.
 
 Asyncio runs what another thread reports, and what a callback makes ready, in the next iteration,
-after another look at the sockets. On this loop, both run in the present one (`turns`).
+after another look at the sockets. On this loop, both run in the present one (`turns`). So a task
+that waits for an answer continues without another look at the sockets.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class ServiceLoop(asyncio.SelectorEventLoop):
             self._write_to_self()  # type: ignore[attr-defined]
 
     def at_end_of_turn(self, action: Callable[[], None]) -> None:
-        """Run `action` after everything that is ready in this iteration of the loop."""
+        """Run `action` at the end of this iteration of the loop.
+
+        Before it, the loop runs everything that is ready, and what this makes ready.
+        """
         self._at_end.append(action)
 
     def _process_events(self, events: list[Any]) -> None:
@@ -52,6 +56,11 @@ class ServiceLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         super()._run_once()  # type: ignore[misc]
+        ready = self._ready  # type: ignore[attr-defined]
+        for _ in range(len(ready)):  # what they make ready comes after the sockets
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
         while self._at_end:
             actions, self._at_end = self._at_end, []
             for action in actions:

@@ -184,9 +184,8 @@ class Http2Call(ServerStream):
             self._requests = _Requests(self, listener.loop)
             self._start(self._run(parsed_each(self._method, self._requests)))
         else:
+            listener.watch()
             self._in_flight.admit(self, listener.loop.time())
-            if self._in_flight.waiting:
-                listener.watch()
 
     @property
     def kind(self) -> object:
@@ -195,7 +194,6 @@ class Http2Call(ServerStream):
     def read(self, reserved: int) -> None:
         self._held = reserved
         self._reading = True
-        self._listener.watch()
         self.ask()
 
     def refuse(self, error: TooMuchInFlight) -> None:
