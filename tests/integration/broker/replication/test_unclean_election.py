@@ -5,14 +5,11 @@ outside of the set leads; what it gave up is cut off the old master, and no grou
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from aerobee.broker.v1 import offset_pb2
 
-from aerobee_broker.replication.election.unclean import UNCLEAN_WAIT_MS
 from support.broker.calls import BrokerCaller
-from support.clock.polling import until_sync
 from support.etcd.etcd_process import etcd_members
 from support.processes.broker_group import BrokerGroup, Member, broker_group, send_until_taken
 
@@ -85,25 +82,3 @@ async def test_one_outside_the_set_leads_and_says_what_it_gave_up(tmp_path: Path
         await asyncio.to_thread(group.until_alike, new, old)
         async with BrokerCaller(new.address) as caller:
             assert [message.body for message in await caller.read(TOPIC)] == [*BEFORE, b"after"]
-
-
-async def test_where_it_is_off_the_set_is_waited_for(tmp_path: Path) -> None:
-    """Its one member comes back after longer than an unclean election would have waited."""
-    with etcd_members(tmp_path) as [etcd], broker_group(tmp_path / "group", first=1) as group:
-        slave = await group_whose_master_went_on_alone(group, etcd.endpoint)
-        (old,) = (each for each in group.members if each is not slave)
-        await asyncio.to_thread(
-            until_sync, lambda: slave.events_now("not_electable"), "it waits", timeout_s=60
-        )
-        until = time.monotonic() + UNCLEAN_WAIT_MS / 1000 + 2
-        while time.monotonic() < until:  # of the option this is the effect: nothing happens
-            assert not slave.leads_now()
-            await asyncio.sleep(0.1)
-        reported = (await group.statuses())[slave.number]
-        assert (reported.in_sync, reported.in_sync_replicas) == (False, (old.number,))
-        await asyncio.to_thread(old.start)
-        await asyncio.to_thread(group.until_leads, old)
-        await asyncio.to_thread(group.until_in_sync, old, slave)
-        async with BrokerCaller(old.address) as caller:
-            found = [message.body for message in await caller.read(TOPIC)]
-        assert found == [*BEFORE, *ALONE]
