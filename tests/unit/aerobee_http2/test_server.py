@@ -210,7 +210,8 @@ async def test_calls_above_the_limit_of_streams_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "packed"), [("gzip", gzip.compress(b"text")), ("deflate", zlib.compress(b"text"))]
+    ("encoding", "packed"),
+    [("gzip", gzip.compress(b"text", mtime=0)), ("deflate", zlib.compress(b"text"))],
 )
 async def test_compressed_messages_are_read(encoding: str, packed: bytes) -> None:
     client = FakeClient()
@@ -227,7 +228,7 @@ async def test_compressed_messages_are_read(encoding: str, packed: bytes) -> Non
         ("identity", PREFIX.pack(1, 1) + b"a", "INTERNAL"),
         ("gzip", PREFIX.pack(2, 1) + b"a", "INTERNAL"),
         ("gzip", PREFIX.pack(1, 3) + b"abc", "INTERNAL"),
-        ("gzip", PREFIX.pack(1, 20) + gzip.compress(b"text" * 9)[:20], "INTERNAL"),
+        ("gzip", PREFIX.pack(1, 20) + gzip.compress(b"text" * 9, mtime=0)[:20], "INTERNAL"),
         ("identity", PREFIX.pack(0, 2**20 + 1), "RESOURCE_EXHAUSTED"),
         ("identity", PREFIX.pack(0, 2**32 - 1), "RESOURCE_EXHAUSTED"),
     ],
@@ -245,7 +246,7 @@ async def test_messages_that_cannot_be_read_end_their_call(
 
 async def test_a_bomb_is_decompressed_only_up_to_the_limit() -> None:
     client = FakeClient()
-    packed = gzip.compress(bytes(64 * 1024 * 1024))
+    packed = gzip.compress(bytes(64 * 1024 * 1024), mtime=0)
     client.send(begun(1, block_with(("grpc-encoding", "gzip"))))
     (call,) = client.calls
     tracemalloc.start()
