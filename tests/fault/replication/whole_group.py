@@ -79,7 +79,8 @@ class GroupHistory:
             self.kill, self.cut_power, self.cut_power_at, self.restart, self.restart, self.pause,
             self.resume, self.cut, self.cut, self.heal, self.break_streams, self.fail_syncs,
             self.fill_disk, self.slow_down, self.lose_disk, self.promote, self.set_clock,
-            self.pause_namesrv, self.lose_derived, *(self.recover,) * 4,
+            self.pause_namesrv, self.lose_derived, self.copy_disk, self.put_file_back,
+            *(self.recover,) * 4,
         ]  # fmt: skip
         if self.elected:
             actions += [
@@ -247,6 +248,19 @@ class GroupHistory:
         if old and self.strict and self.older_etcd is None:
             self.has_unreliable_disk, copy = self.rng.choice(old)
             self.has_unreliable_disk.put_disk_back(copy)
+
+    async def put_file_back(self) -> None:
+        """One small file of before the last start of a broker, which is off; all else is newer."""
+        last = self.cluster.only_electable
+        old = [
+            (node, copy)
+            for node, starts, copy in self.copies
+            if not node.is_up and node.starts > starts and node.number != last
+        ]
+        old = [(node, copy) for node, copy in old if self.may_fail(node)]
+        if old and self.strict and self.older_etcd is None:
+            self.has_unreliable_disk, copy = self.rng.choice(old)
+            self.steps.append(self.has_unreliable_disk.put_file_back(copy, self.rng))
 
     async def damage_log(self) -> None:
         """Of a broker that is off: not of the last replica that may be elected."""
