@@ -79,8 +79,7 @@ class GroupHistory:
             self.kill, self.cut_power, self.cut_power_at, self.restart, self.restart, self.pause,
             self.resume, self.cut, self.cut, self.heal, self.break_streams, self.fail_syncs,
             self.fill_disk, self.slow_down, self.lose_disk, self.promote, self.set_clock,
-            self.pause_namesrv, self.lose_derived, self.copy_disk, self.put_file_back,
-            *(self.recover,) * 4,
+            self.pause_namesrv, self.lose_derived, *(self.recover,) * 4,
         ]  # fmt: skip
         if self.elected:
             actions += [
@@ -88,6 +87,8 @@ class GroupHistory:
                 self.copy_disk, self.copy_disk, self.put_disk_back, self.put_disk_back,
                 self.save_etcd, self.restore_etcd, self.damage_log,
             ]  # fmt: skip
+        else:
+            actions += [self.copy_disk, self.copy_disk, self.put_file_back, self.put_file_back]
         for _ in range(STEPS):
             self.act(rng.choice((2, 5, 12)))
             action = rng.choice(actions)
