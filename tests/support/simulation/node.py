@@ -254,8 +254,7 @@ class BrokerNode:
                 self.disk.put(path, data)
 
     def put_file_back(self, copy: SimulatedDisk, rng: random.Random) -> str:
-        """Replace only one small file by an earlier one. It is off. Returns what was done.
-        """
+        """Replace only one small file by an earlier one. It is off. Returns what was done."""
         assert self.process is None
         name = rng.choice(SMALL_FILES)
         path = PATH / "config" / name
