@@ -87,6 +87,8 @@ class GroupHistory:
                 self.copy_disk, self.copy_disk, self.put_disk_back, self.put_disk_back,
                 self.save_etcd, self.restore_etcd, self.damage_log,
             ]  # fmt: skip
+        else:
+            actions += [self.copy_disk, self.copy_disk, self.put_file_back, self.put_file_back]
         for _ in range(STEPS):
             self.act(rng.choice((2, 5, 12)))
             action = rng.choice(actions)
@@ -247,6 +249,19 @@ class GroupHistory:
         if old and self.strict and self.older_etcd is None:
             self.has_unreliable_disk, copy = self.rng.choice(old)
             self.has_unreliable_disk.put_disk_back(copy)
+
+    async def put_file_back(self) -> None:
+        """One small file of before the last start of a broker, which is off; all else is newer."""
+        last = self.cluster.only_electable
+        old = [
+            (node, copy)
+            for node, starts, copy in self.copies
+            if not node.is_up and node.starts > starts and node.number != last
+        ]
+        old = [(node, copy) for node, copy in old if self.may_fail(node)]
+        if old and self.strict and self.older_etcd is None:
+            self.has_unreliable_disk, copy = self.rng.choice(old)
+            self.steps.append(self.has_unreliable_disk.put_file_back(copy, self.rng))
 
     async def damage_log(self) -> None:
         """Of a broker that is off: not of the last replica that may be elected."""

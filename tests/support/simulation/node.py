@@ -37,6 +37,16 @@ if TYPE_CHECKING:
 
 PORT = 10_911
 LOG_FILE_BYTES = 64 << 10
+SMALL_FILES = (
+    "consumerOffset.json",
+    "delayOffset.json",
+    "deletedTopics.json",
+    "enrollment.json",
+    "epochs.json",
+    "popLeases.json",
+    "subscriptionGroup.json",
+    "topics.json",
+)
 SMALL: Mapping[str, Any] = {
     "brokerName": "broker-a",
     "brokerClusterName": "c",
@@ -242,6 +252,17 @@ class BrokerNode:
         for path, data in copy.files().items():
             if path.parent == LOG:
                 self.disk.put(path, data)
+
+    def put_file_back(self, copy: SimulatedDisk, rng: random.Random) -> str:
+        """Replace only one small file by an earlier one. It is off. Returns what was done."""
+        assert self.process is None
+        name = rng.choice(SMALL_FILES)
+        path = PATH / "config" / name
+        data = copy.files().get(path)
+        if data is None or not self.disk.exists(path):
+            return f"no {name}"
+        self.disk.put(path, data)
+        return f"older {name}"
 
     def damage_log(self, rng: random.Random) -> str:
         """Flip, zero or truncate a part of its log, as storage or an operator does. It is off.

@@ -192,8 +192,9 @@ class MessageStore:
             self._log,
             self._dispatch,
             self._checkpoint_file,
-            self._deleted_topics,
+            self._deleted_topics.offsets,
             self._options,
+            on_deletion=self._note_deletion,
             damage=self.damage,
             on_event=self._event,
         )
@@ -204,6 +205,9 @@ class MessageStore:
         soon = not clean or self.corruption_count > 0
         self._derived_flush.begin(checkpoint.dispatched, self._clock.monotonic_ms(), soon=soon)
         self._retention.evaluate(self._clock.now_ms())
+
+    def _note_deletion(self, topic: str, below: int) -> None:
+        self._deleted_topics.found(self._event, self._log.min_offset, topic, below)
 
     def close(self) -> None:
         """Make everything appended durable, and close the store.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -75,8 +76,9 @@ def owner_of(options: BrokerOptions) -> str:
 
     Return "" if the name is that of the host: a new container with the old volume has another one.
     """
-    is_named = "broker_name" in options.model_fields_set
-    return f"{options.broker_cluster_name}/{options.broker_name}" if is_named else ""
+    if options.broker_name == socket.gethostname():
+        return ""
+    return f"{options.broker_cluster_name}/{options.broker_name}"
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

@@ -11,9 +11,8 @@ and the damage is repaired (`follow.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
 from aerobee_broker.store.damage import DamageRegister, EventListener
@@ -22,7 +21,6 @@ from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.time_steps import TimeSteps
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.options import StoreOptions
-from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
@@ -35,9 +33,10 @@ class Recovery:
         log: CommitLog,
         dispatch: Dispatch,
         checkpoint_file: CheckpointFile,
-        deleted_topics: DeletedTopics,
+        deleted_topics: Mapping[str, int],
         options: StoreOptions,
         *,
+        on_deletion: Callable[[str, int], None],
         damage: DamageRegister,
         on_event: EventListener,
     ) -> None:
@@ -47,6 +46,7 @@ class Recovery:
         self._index = dispatch.index
         self._checkpoint_file = checkpoint_file
         self._deleted_topics = deleted_topics
+        self._on_deletion = on_deletion
         self._check_crc = options.check_crc_on_recover
         self._whole_crc = options.whole_crc
         self._replicated = options.replicated
@@ -209,7 +209,7 @@ class Recovery:
 
     def _finish_deletions(self) -> None:
         """Finish deletions of topics that a crash or a disk error interrupted."""
-        for topic, physical_offset in self._deleted_topics.offsets.items():
+        for topic, physical_offset in self._deleted_topics.items():
             if self._queues.ends_below(topic, physical_offset):
                 try:
                     self._queues.delete_topic(topic)
@@ -240,8 +240,8 @@ class Recovery:
             log=log,
             dispatch=self._dispatch,
             on_damage=self._damage.report,
-            on_deletion=partial(self._deleted_topics.found, self._event, log.min_offset),
-            deleted_topics=self._deleted_topics.offsets,
+            on_deletion=self._on_deletion,
+            deleted_topics=self._deleted_topics,
             queues_from=self._queues_from,
             index_from=self._index_from,
             lost_bytes=self._lost_bytes,
