@@ -9,11 +9,12 @@ only the second item is left.
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from _pytest.nodes import Node
 from _pytest.runner import call_and_report
 
 OPTION = "--late"
@@ -36,6 +37,12 @@ class Step(pytest.Item):
 
     def runtest(self) -> None:
         raise AssertionError("run_step runs it: it needs the next item")
+
+    def iter_markers_with_node(
+        self, name: str | None = None
+    ) -> Iterator[tuple[Node, pytest.Mark]]:
+        """A step has no markers: a hook may mark all items of a file to be skipped."""
+        return iter(())
 
     def run_step(self, nextitem: pytest.Item | None) -> None:
         raise NotImplementedError

@@ -28,6 +28,11 @@ def pytest_configure(config):
     if late.suits(config):
         config.pluginmanager.register(late.Late())
 
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "skipped" in item.nodeid:
+            item.add_marker(pytest.mark.skip)
+
 @pytest.fixture(scope="session")
 def shared():
     yield os.getpid()
@@ -108,6 +113,14 @@ def test_each_test_runs_once_and_each_file_is_imported_once(tree: Path) -> None:
     ]
     assert notes.count("run 1") == notes.count("run 2") == notes.count("file ends") == 3
     assert notes.count("folder ends") == 1 and 1 <= notes.count("shared ends") <= 2
+
+
+def test_a_hook_may_skip_a_whole_file(tree: Path) -> None:
+    (tree / "test_a.py").rename(tree / "test_skipped.py")
+
+    counts, _ = run(tree, "--late")
+
+    assert counts == {"passed": 5, "failed": 2, "skipped": 6, "error": 2}
 
 
 def test_chosen_tests_are_collected_first(tree: Path) -> None:
