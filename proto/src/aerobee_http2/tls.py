@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 from aerobee_wire.certificates import Pem
 
 
+# The channels of a process share one: to decrypt a key may take 100 ms.
+@lru_cache(maxsize=2)
 def client_context(pem: Pem) -> ssl.SSLContext:
-    """Return a context for TLS 1.2 and later with HTTP/2 that accepts only `pem.authorities`."""
+    """Return a context for TLS 1.2 and later with HTTP/2 that accepts only `pem.authorities`.
+
+    Do not change it: equal certificates have the same context.
+    """
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     _accept(context, pem.authorities)
     if pem.certificate:

@@ -139,7 +139,8 @@ def test_encrypted_key_is_used_with_the_password_of_a_file(tmp_path: Path) -> No
     channel = peers.of(SEND)
     pem = Pem(channel.authorities, channel.certificate, channel.key, channel.password)
     assert pem.key == key.read_bytes() and "opensesame" not in repr(channel)
-    assert client_context(pem) and server_context(pem, checks_clients=True)
+    assert client_context(pem) is client_context(Pem(*pem))
+    assert server_context(pem, checks_clients=True)
     with pytest.raises(ssl.SSLError):
         client_context(pem._replace(password="other"))
     assert SECRETS.masked("the password is opensesame") == "the password is [redacted]"
