@@ -38,9 +38,7 @@ class Step(pytest.Item):
     def runtest(self) -> None:
         raise AssertionError("run_step runs it: it needs the next item")
 
-    def iter_markers_with_node(
-        self, name: str | None = None
-    ) -> Iterator[tuple[Node, pytest.Mark]]:
+    def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Node, pytest.Mark]]:
         """A step has no markers: a hook may mark all items of a file to be skipped."""
         return iter(())
 
