@@ -88,13 +88,13 @@ def test_calls_stay_in_plaintext_while_other_ports_do_not_accept_tls() -> None:
     assert options(*PERMISSIVE).peer_tls() is not None
 
 
-def test_callers_need_no_certificate_if_the_option_says_so() -> None:
+async def test_callers_need_no_certificate_if_the_option_says_so() -> None:
     given = options(
         ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsServerNeedClientAuth=none"
     ).server_tls()
     assert given is not None
     with raises_about(CertificateError, "c"):
-        given.context()
+        await given.load()
 
 
 def test_a_channel_requires_the_name_of_the_role(tmp_path: Path) -> None:
