@@ -74,7 +74,7 @@ class PortCertificate(Component):
         """Return the context for the next handshake. Raises CertificateError.
 
         The first call waits until the self-signed certificate is created. If that fails, the next
-        call tries again.
+        call retries it.
         """
         if self._context is None:
             if self._making is None:

@@ -27,6 +27,7 @@ from aerobee_chassis.rpc.connections import (
     MIN_PING_INTERVAL_MS,
     AcceptedConnections,
 )
+from aerobee_chassis.rpc.http2.handshake import TlsProtocol
 from aerobee_chassis.rpc.http2.hello import AcceptedSocket, Hellos
 from aerobee_chassis.rpc.http2.peer import SocketPeer
 from aerobee_chassis.rpc.http2.server_call import Http2Call
@@ -49,7 +50,6 @@ GOODBYE_S = 0.5  # for clients to close their connections after their calls have
 LOOK_S = 1.0
 SOONEST_S = 0.05  # between two runs of the timer for what is due
 AGE_JITTER = 0.1  # so that connections of one moment do not end in one moment
-TLS_GOODBYE_S = 1.0
 REPORT_REFUSED_S = 10.0  # between two lines of the log about refused connections
 # Handshakes of TLS that begin in one turn of the loop. Each takes half a millisecond, and calls of
 # other connections wait for it.
@@ -199,18 +199,10 @@ class Http2Listener:
         )
         counts = self.limits.counts
         try:
-            context = left_s = None
             if accepted.is_tls:
-                assert self._tls is not None
-                context = await self._tls.context()
-                left_s = max(accepted.silent_at_s - self.now_s(), SHORTEST_S)
-            await self.loop.connect_accepted_socket(
-                lambda: connection,
-                accepted.socket,
-                ssl=context,
-                ssl_handshake_timeout=left_s,
-                ssl_shutdown_timeout=None if context is None else TLS_GOODBYE_S,
-            )
+                await self._shake_hands(accepted, connection)
+            else:
+                await self.loop.connect_accepted_socket(lambda: connection, accepted.socket)
         except CertificateError:  # which is logged where it occurs
             counts.failed_handshakes += 1
         except ConnectionResetError:  # the peer has left
@@ -224,6 +216,14 @@ class Http2Listener:
         finally:
             if not connection.is_made:  # otherwise, it reports its end itself
                 self._drop(accepted)
+
+    async def _shake_hands(self, accepted: AcceptedSocket, connection: ServerConnection) -> None:
+        """Complete the handshake of TLS. Raises CertificateError, OSError."""
+        assert self._tls is not None
+        context = await self._tls.context()
+        left_s = max(accepted.silent_at_s - self.now_s(), SHORTEST_S)
+        tls = TlsProtocol(self.loop, connection, context, self._buffer, left_s)
+        await tls.shake_hands(accepted.socket)
 
     def _drop(self, accepted: AcceptedSocket) -> None:
         accepted.socket.close()
