@@ -164,11 +164,14 @@ class Hello:
         except MalformedHeader:
             self._refuse_header()
             return False
-        if found is None:
-            self._header += self._client.recv(len(arrived))
+        size, address = found or (len(self._header) + len(arrived), None)
+        taken = take(self._client, size - len(self._header))
+        if not taken:  # the client has hung up
+            self.refuse()
             return False
-        size, address = found
-        self._client.recv(size - len(self._header))
+        if found is None:
+            self._header += taken
+            return False
         self._has_header, self._header = False, b""
         return address is None or self._rename(*address)
 
@@ -211,8 +214,8 @@ class Hello:
         hellos.limits.counts.refused_plaintext += 1
         address = join_address(self._host, self._port)
         hellos.report(address, "it uses plaintext, and tlsServerMode is enforcing")
+        take(self._client, MAX_BYTES)  # unread bytes would replace the alert by a reset
         with suppress(OSError):  # the client has hung up
-            self._client.recv(MAX_BYTES)  # unread bytes would replace the alert by a reset
             self._client.send(NO_PLAINTEXT)
         self.refuse()
 
@@ -226,6 +229,14 @@ def peek(client: socket.socket, size: int) -> bytes | None:
         return client.recv(size, socket.MSG_PEEK)
     except BlockingIOError:
         return None
+    except OSError:
+        return b""
+
+
+def take(client: socket.socket, size: int) -> bytes:
+    """Return bytes that have arrived, or b"" if the connection has failed since then."""
+    try:
+        return client.recv(size)
     except OSError:
         return b""
 
