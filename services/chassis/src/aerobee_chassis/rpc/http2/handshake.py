@@ -46,6 +46,9 @@ class TlsProtocol(sslproto.SSLProtocol):
             ssl_shutdown_timeout=GOODBYE_S,
         )
         self._ssl_buffer_view = buffer
+        # The connection stops as soon as the socket takes no more. Asyncio would first encrypt
+        # 512 KiB for each client that does not read.
+        self._app_transport.set_write_buffer_limits(high=1, low=0)
 
     def get_buffer(self, _size: int) -> memoryview:
         return self._ssl_buffer_view
