@@ -23,7 +23,7 @@ class Application(asyncio.BufferedProtocol):
 
     def __init__(self, buffer: memoryview) -> None:
         self.received = b""
-        self.is_paused = False
+        self.changes: list[str] = []
         self._buffer = buffer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -37,10 +37,10 @@ class Application(asyncio.BufferedProtocol):
         self.received += self._buffer[:nbytes]
 
     def pause_writing(self) -> None:
-        self.is_paused = True
+        self.changes.append("paused")
 
     def resume_writing(self) -> None:
-        self.is_paused = False
+        self.changes.append("resumed")
 
 
 class Socket(asyncio.Transport):
@@ -112,11 +112,12 @@ async def test_a_connection_stops_when_its_socket_takes_no_more(context: ssl.SSL
     client.shake_hands()
     application = client.application
     application.transport.write(b"taken")
-    assert not application.is_paused and client.tls.read() == b"taken"
+    assert application.changes == [] and client.tls.read() == b"taken"
 
     client.server.pause_writing()
     application.transport.write(b"kept")
-    assert application.is_paused
+    assert application.changes == ["paused"]
     client.server.resume_writing()
-    assert not application.is_paused and client.tls.read() == b"kept"
+    assert application.changes == ["paused", "resumed"]
+    assert client.tls.read() == b"kept"
     application.transport.abort()
