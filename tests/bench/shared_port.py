@@ -1,5 +1,5 @@
 """What it costs that the proxy's port takes TLS and plaintext: unary sends over it in plaintext and
-in TLS, against a proxy whose port is plaintext and gRPC's own.
+in TLS, against a proxy whose port is plaintext.
 
 One broker with synchronous flush, two proxies; all rounds are interleaved.
 """

@@ -36,7 +36,6 @@ LINUX_NAMES = {
 ASKS_BEFORE = {
     "clients/python/src/aerobee_client/runtime/fork.py",
     "proto/src/aerobee_wire/files.py",
-    "services/chassis/src/aerobee_chassis/tls_port/poller.py",
 }
 
 

@@ -43,7 +43,7 @@ def needs_no_tls(host: str) -> bool:
 
     A host name other than "localhost" counts as an address that other machines can reach.
     """
-    if host == "localhost" or host.startswith("unix:"):
+    if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -8,15 +8,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from aerobee_chassis.port_limits import PortLimits
-from aerobee_chassis.rpc.connections import AcceptedConnections
+from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.rpc.http2 import sockets
 from aerobee_chassis.rpc.http2.loop import ServiceLoop
-from aerobee_chassis.rpc.http2.sockets import AcceptedSocket, ListeningSockets
+from aerobee_chassis.rpc.http2.sockets import ListeningSockets
 from aerobee_chassis.turns import at_end_of_turn, deliver, start_task
 from support.clock.polling import until
 
@@ -218,25 +216,24 @@ def test_first_steps_and_other_threads_lose_nothing(runner: asyncio.Runner) -> N
 
 
 class Listening:
-    def __init__(self, limits: PortLimits | None = None) -> None:
-        self.accepted: list[AcceptedSocket] = []
-        counts = AcceptedConnections(limits or PortLimits())
+    def __init__(self) -> None:
+        self.accepted: list[tuple[socket.socket, str, int]] = []
         loop = asyncio.get_running_loop()
-        self.sockets = ListeningSockets(loop, counts, self.accepted.append)
+        self.sockets = ListeningSockets(loop, lambda *each: self.accepted.append(each))
 
     def close(self) -> None:
         self.sockets.close()
-        for each in self.accepted:
-            each.socket.close()
+        for accepted, _, _ in self.accepted:
+            accepted.close()
 
 
 @pytest.mark.parametrize(
     ("host", "dialled", "peer"),
     [
         ("127.0.0.1", ["127.0.0.1"], ["127.0.0.1"]),
-        ("0.0.0.0", ["127.0.0.1", "::1"], ["127.0.0.1", "[::1]"]),
-        ("[::]", ["127.0.0.1", "::1"], ["127.0.0.1", "[::1]"]),
-        ("[::1]", ["::1"], ["[::1]"]),
+        ("0.0.0.0", ["127.0.0.1", "::1"], ["127.0.0.1", "::1"]),
+        ("[::]", ["127.0.0.1", "::1"], ["127.0.0.1", "::1"]),
+        ("[::1]", ["::1"], ["::1"]),
     ],
 )
 def test_a_host_is_reached_over_its_families(
@@ -247,14 +244,14 @@ def test_a_host_is_reached_over_its_families(
 
     async def connect() -> list[str]:
         listening = Listening()
-        port = listening.sockets.bind(f"{host}:0", None)
+        port = listening.sockets.bind(f"{host}:0")
         listening.sockets.start()
         for each in dialled:
             with socket.create_connection((each, port), 10):
                 pass
         await until(lambda: len(listening.accepted) == len(dialled))
         listening.close()
-        return sorted(each.address.rpartition(":")[0] for each in listening.accepted)
+        return sorted(host for _, host, _ in listening.accepted)
 
     assert runner.run(connect()) == peer
 
@@ -262,39 +259,15 @@ def test_a_host_is_reached_over_its_families(
 def test_a_port_that_is_in_use_is_refused(runner: asyncio.Runner) -> None:
     async def bind() -> None:
         first, second = Listening(), Listening()
-        port = first.sockets.bind("127.0.0.1:0", None)
+        port = first.sockets.bind("127.0.0.1:0")
         for host in ("127.0.0.1", "0.0.0.0"):
-            with pytest.raises(OSError):
-                second.sockets.bind(f"{host}:{port}", None)
+            with pytest.raises(PortInUse):
+                second.sockets.bind(f"{host}:{port}")
         first.close()
-        assert second.sockets.bind(f"127.0.0.1:{port}", None) == port
+        assert second.sockets.bind(f"127.0.0.1:{port}") == port
         second.close()
 
     runner.run(bind())
-
-
-def test_a_path_that_a_former_process_left_is_replaced(
-    runner: asyncio.Runner, tmp_path: Path
-) -> None:
-    path = tmp_path / "server"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
-
-    async def connect() -> AcceptedSocket:
-        listening = Listening()
-        assert listening.sockets.bind(f"unix:{path}", None) == 0
-        listening.sockets.start()
-        name = str(tmp_path / "tls,10.0.0.1:7")
-        with socket.socket(socket.AF_UNIX) as client:
-            client.bind(name)
-            client.connect(str(path))
-            await until(lambda: len(listening.accepted) == 1)
-        listening.close()
-        assert not path.exists()
-        return listening.accepted[0]
-
-    accepted = runner.run(connect())
-    assert (accepted.host, accepted.address) == ("", "10.0.0.1:7") and accepted.is_relayed_tls
 
 
 def test_connections_wait_while_no_descriptor_is_free(
@@ -313,7 +286,7 @@ def test_connections_wait_while_no_descriptor_is_free(
 
     async def connect() -> int:
         listening = Listening()
-        port = listening.sockets.bind("127.0.0.1:0", None)
+        port = listening.sockets.bind("127.0.0.1:0")
         listening.sockets.start()
         with socket.create_connection(("127.0.0.1", port), 10):
             await until(lambda: len(listening.accepted) == 1)
@@ -321,19 +294,3 @@ def test_connections_wait_while_no_descriptor_is_free(
         return len(failures)
 
     assert runner.run(connect()) == 0
-
-
-def test_a_connection_above_a_limit_is_closed_at_once(runner: asyncio.Runner) -> None:
-    async def connect() -> bytes:
-        listening = Listening(PortLimits(connections_per_address=1))
-        port = listening.sockets.bind("127.0.0.1:0", None)
-        listening.sockets.start()
-        with socket.create_connection(("127.0.0.1", port), 10):
-            await until(lambda: len(listening.accepted) == 1)
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            answer = await asyncio.wait_for(reader.read(), 10)
-            writer.close()
-        listening.close()
-        return answer
-
-    assert runner.run(connect()) == b""

@@ -177,8 +177,7 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
 
 
 def test_one_process_serves_and_stops_in_order(tmp_path: Path) -> None:
-    """Without its relay, which is a process of its own."""
-    with Up(tmp_path, "--one-process", "--set", "proxy.tlsServerMode=disabled") as up:
+    with Up(tmp_path, "--one-process") as up:
         (child,) = children(up.process.pid)
         assert not children(child)
         assert can_connect(up.namesrv) and can_connect(up.broker) and can_connect(up.proxy)

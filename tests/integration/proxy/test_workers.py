@@ -35,8 +35,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_calls_over_several_workers(namesrv: ServiceProcess) -> None:
-    with proxy(namesrv) as started:
+@pytest.mark.parametrize("mode", ["permissive", "disabled"])
+def test_calls_over_several_workers(namesrv: ServiceProcess, mode: str) -> None:
+    with proxy(namesrv, f"--set=tlsServerMode={mode}") as started:
         assert len(started.ready["workers"]) == COUNT
         clients = [Client(started.address) for _ in range(6)]
         queue = clients[0].queue(TOPIC)

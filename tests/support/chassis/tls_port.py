@@ -1,4 +1,4 @@
-"""Servers behind a TLS port, and clients of them, for the tests of the chassis."""
+"""Servers on a TLS port, and clients of them, for the tests of the chassis."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import asyncio
 import contextlib
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeAlias
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis.lifecycle import Component
-from aerobee_chassis.port_limits import PortLimits
+from aerobee_chassis.port_limits import PortCounts, PortLimits
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
+from aerobee_chassis.tls_port.certificates import PortCertificate
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import TlsServer
 
 # grpc's own health service, under another name, is the service that is called.
 DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -37,14 +36,18 @@ class Handlers:
     def __init__(self) -> None:
         self.peers: list[str] = []
         self.over_tls: list[bool] = []
+        self.name = ""  # in the last request
 
     async def check(self, request: Request, call: Call) -> Response:
+        self.name = request.service
         self.peers.append(call.peer)
         self.over_tls.append(call.is_encrypted)
         return Response(status=Response.SERVING)
 
     async def list(self, request: object, call: Call) -> health_pb2.HealthListResponse:
-        return health_pb2.HealthListResponse()
+        """The name of the last request, with which the answer is as large as that."""
+        serving = Response(status=Response.SERVING)
+        return health_pb2.HealthListResponse(statuses={self.name: serving})
 
     async def watch(self, request: object, call: Call) -> None:
         """One message; the stream stays open."""
@@ -52,12 +55,12 @@ class Handlers:
         await asyncio.Event().wait()
 
 
-class TlsTestServer:
-    """A gRPC server behind a TLS port."""
+class TlsTestServer(Component):
+    """A server on a TLS port, with its certificate; without one if `tls` is None."""
 
     def __init__(
         self,
-        tls: TlsSettings,
+        tls: TlsSettings | None,
         host: str = "127.0.0.1",
         port: int = 0,
         grace_s: float = 0.0,
@@ -66,20 +69,36 @@ class TlsTestServer:
         trusted: Sequence[str] = (),
     ) -> None:
         self.handlers = Handlers()
-        self.server = TlsServer(
-            self._make, host=host, port=port, tls=tls, limits=limits, trusted=trusted
+        self.limits = limits or PortLimits()
+        self.certificate = None if tls is None else PortCertificate(tls)
+        self._server = Server(
+            [dataclasses.replace(bind(DESCRIPTOR, self.handlers), name=SERVICE)],
+            host=host,
+            port=port,
+            failure_of=lambda _: None,
+            grace_s=grace_s,
+            limits=self.limits,
+            tls=self.certificate,
+            trusted=trusted,
         )
-        self._grace_s = grace_s
 
     @property
     def port(self) -> int:
-        return self.server.port
+        return self._server.port
 
-    def _make(self, host: str, port: int) -> Server:
-        services = [dataclasses.replace(bind(DESCRIPTOR, self.handlers), name=SERVICE)]
-        return Server(
-            services, host=host, port=port, failure_of=lambda _: None, grace_s=self._grace_s
-        )
+    @property
+    def counts(self) -> PortCounts:
+        return self.limits.counts
+
+    async def start(self) -> None:
+        if self.certificate is not None:
+            await self.certificate.start()
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+        if self.certificate is not None:
+            await self.certificate.stop()
 
     def plaintext(self) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=alone())
@@ -100,10 +119,22 @@ def trusting(pem: str, port: int) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(f"localhost:{port}", credentials, options=alone())
 
 
-async def check(channel: grpc.aio.Channel) -> Response:
+async def check(channel: grpc.aio.Channel, name: str = "") -> Response:
     call = channel.unary_unary(f"/{SERVICE}/Check", Request.SerializeToString, Response.FromString)
-    answer: Response = await call(Request(), timeout=20)
+    answer: Response = await call(Request(service=name), timeout=20)
     return answer
+
+
+async def last_name(channel: grpc.aio.Channel) -> str:
+    """The name in the last request of `check`."""
+    call = channel.unary_unary(
+        f"/{SERVICE}/List",
+        health_pb2.HealthListRequest.SerializeToString,
+        health_pb2.HealthListResponse.FromString,
+    )
+    answer: health_pb2.HealthListResponse = await call(health_pb2.HealthListRequest(), timeout=20)
+    (name,) = answer.statuses
+    return str(name)
 
 
 async def watch(channel: grpc.aio.Channel) -> grpc.aio.UnaryStreamCall[Request, Response]:
@@ -121,43 +152,10 @@ async def running(
 ) -> AsyncIterator[TlsTestServer]:
     made = TlsTestServer(TlsSettings(**tls), grace_s=grace_s, limits=limits)
     try:
-        await made.server.start()
+        await made.start()
         yield made
     finally:
-        await made.server.stop()
-
-
-@contextlib.asynccontextmanager
-async def relaying(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    files: tuple[Path, Path],
-    hello_timeout_ms: int = 10_000,
-) -> AsyncIterator[tuple[TlsServer, int]]:
-    """A TLS port in front of `serve`, which gets the bytes of each connection."""
-
-    class Backend(Component):
-        def __init__(self, host: str, _port: int) -> None:
-            self._path = host.removeprefix("unix:")
-
-        async def start(self) -> None:
-            self._server = await asyncio.start_unix_server(serve, self._path)
-
-        async def stop(self, grace_s: float | None = None) -> None:
-            self._server.close()
-
-    settings = TlsSettings(cert_path=str(files[0]), key_path=str(files[1]))
-    server = TlsServer(
-        Backend,
-        host="127.0.0.1",
-        port=0,
-        tls=settings,
-        limits=PortLimits(silent_ms=hello_timeout_ms),
-    )
-    try:
-        await server.start()
-        yield server, server.port
-    finally:
-        await server.stop()
+        await made.stop()
 
 
 def trusting_anything() -> ssl.SSLContext:
@@ -169,5 +167,6 @@ def trusting_anything() -> ssl.SSLContext:
 
 
 async def dial(port: int, *, tls: bool) -> Stream:
+    """Connect, and complete the handshake of TLS."""
     context = trusting_anything() if tls else None
     return await asyncio.open_connection("127.0.0.1", port, ssl=context)

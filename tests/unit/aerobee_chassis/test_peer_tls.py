@@ -88,13 +88,13 @@ def test_calls_stay_in_plaintext_while_other_ports_do_not_accept_tls() -> None:
     assert options(*PERMISSIVE).peer_tls() is not None
 
 
-def test_callers_need_no_certificate_if_the_option_says_so() -> None:
+async def test_callers_need_no_certificate_if_the_option_says_so() -> None:
     given = options(
         ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsServerNeedClientAuth=none"
     ).server_tls()
     assert given is not None
     with raises_about(CertificateError, "c"):
-        given.context()
+        await given.load()
 
 
 def test_a_channel_requires_the_name_of_the_role(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_encrypted_key_is_used_with_the_password_of_a_file(tmp_path: Path) -> No
 CLOSED = (ENFORCING, "tlsCertPath=c", "tlsKeyPath=k", "tlsTrustCertPath=a")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost", "unix:/s"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost"])
 def test_an_open_port_on_loopback_is_served(host: str) -> None:
     assert not options(f"bindAddress={host}").is_insecure
 

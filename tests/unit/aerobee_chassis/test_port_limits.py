@@ -35,15 +35,16 @@ def test_connections_are_counted_when_they_are_accepted() -> None:
     counts = AcceptedConnections(limits, clock.monotonic_ms)
     with structlog.testing.capture_logs() as logs:
         assert [counts.admit("10.0.0.1") for _ in range(4)] == [True, True, False, False]
-        assert counts.admit("10.0.0.2") and counts.admit("")
-        assert not counts.admit("10.0.0.3") and not counts.admit(""), "four in total"
-        assert (limits.counts.open, limits.counts.refused) == (3, 2)
+        assert counts.admit("10.0.0.2") and counts.admit("10.0.0.1", is_limited=False)
+        assert not counts.admit("10.0.0.3") and not counts.admit("10.0.0.4", is_limited=False)
+        assert (limits.counts.open, limits.counts.refused) == (4, 2), "four in total"
+        assert limits.counts.too_many == 2
+        counts.release("10.0.0.1")
         counts.release("10.0.0.1")
         assert counts.admit("10.0.0.1") and not counts.admit("10.0.0.1")
         clock.advance(60_000)
-        counts.release("")
         assert not counts.admit("10.0.0.1")
-    assert [line["addresses"] for line in logs] == [{"10.0.0.1": 1}, {"10.0.0.1": 2}]
+    assert [line["addresses"] for line in logs] == [{"10.0.0.1": 1}, {"10.0.0.1": 3}]
     for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
         counts.release(host)
     assert limits.counts.open == 0 and not counts._open

@@ -72,7 +72,6 @@ def test_separators_alone_are_no_address() -> None:
         ({"tlsKeyPath": "a.key"}, "tlsCertPath"),
         ({"tlsTestModeEnable": False}, "tlsTestModeEnable"),
         ({"tlsServerMode": "sometimes"}, "tlsServerMode"),
-        ({"tlsServerMode": "disabled", "workers": 2}, "workers"),
         ({"authorizationEnabled": True}, "authenticationEnabled"),
     ],
 )

@@ -7,32 +7,11 @@ import socket
 from collections.abc import Sequence
 
 LOOPBACK = "127.0.0.1"
-# A relay begins the name of its socket with this if its client uses TLS.
-TLS_MARK = "tls,"
 _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 
 
-def relayed_address(path: str) -> str:
-    """Return the "host:port" of a client from the path of the socket that a relay bound for it.
-
-    Return "unix" for another socket.
-    """
-    name = path.rpartition("/")[2].removeprefix(TLS_MARK)
-    return name if ":" in name else "unix"
-
-
-def is_relayed_tls(path: str) -> bool:
-    """Return whether a relay, whose client uses TLS, bound a socket to this path."""
-    return path.rpartition("/")[2].startswith(TLS_MARK)
-
-
 def join_address(host: str, port: int) -> str:
-    """Return "host:port", with an IPv6 host in brackets.
-
-    A host "unix:PATH" is returned unchanged, because it needs no port.
-    """
-    if host.startswith("unix:"):
-        return host
+    """Return "host:port", with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 

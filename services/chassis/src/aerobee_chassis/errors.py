@@ -8,10 +8,8 @@ StartError
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # a relay imports this module, and `typing` would take 2 MB of its memory
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
+from collections.abc import Sequence
+from typing import Self
 
 
 class StartError(Exception):

@@ -1,7 +1,7 @@
 """Define the limits of a port: its connections, their silence, and late requests.
 
-`rpc.connections` and `rpc.http2` enforce them, and for a proxy its relay (`tls_port`). The
-bytes of requests and answers have limits of their own (`rpc.in_flight`).
+`rpc.connections` and `rpc.http2` enforce them. The bytes of requests and answers have limits of
+their own (`rpc.in_flight`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,19 @@ from aerobee_chassis.config import Options
 
 @dataclass(slots=True)
 class PortCounts:
-    """The connections of a port now, and what it refused since its start."""
+    """The connections of a port now, and what it accepted and refused since its start."""
 
     open: int = 0
+    plaintext: int = 0  # connections that clients opened
+    tls: int = 0
+    # Connections that were closed: the client sent nothing for too long, or plaintext although TLS
+    # is enforced, or it failed the handshake of TLS.
+    silent: int = 0
+    refused_plaintext: int = 0
+    failed_handshakes: int = 0
+    # A header of the PROXY protocol was malformed, missing, or not from a trusted address.
+    refused_headers: int = 0
+    too_many: int = 0  # connections above maxConnections
     refused: int = 0  # connections above maxConnectionsPerAddress
     late: int = 0  # calls whose request did not arrive in time
 

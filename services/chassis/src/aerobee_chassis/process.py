@@ -72,8 +72,7 @@ async def _live(
     make_app: Callable[[], App], on_ready: Callable[[Mapping[str, object]], None] | None
 ) -> None:
     _keep_freed_memory()
-    if sys.platform == "darwin":
-        allow_many_files()  # 256 by default: too few for a store with many topics
+    allow_many_files()  # 1,024 by default: too few for the connections of a port
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     draining = asyncio.Event()

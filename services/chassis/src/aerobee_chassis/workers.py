@@ -180,7 +180,7 @@ class Parent:
         """Collect child processes that ended. Return whether a worker was among them."""
         ended = False
         # Wait for any child, because in a container this parent is process 1. Process 1 inherits
-        # the relay process of a dead worker.
+        # the processes of a dead worker.
         for pid, status in iter(_ended_child, (0, 0)):
             worker = self._workers.get(pid)
             if worker is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -39,8 +39,8 @@ from aerobee_chassis.rpc.in_flight import TooMuchInFlight, in_flight_source
 from aerobee_chassis.rpc.peer_tls import watch_expiry
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Method, bind
+from aerobee_chassis.tls_port.certificates import PortCertificate
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import TlsServer
 from aerobee_cluster.name_servers import NameServers, resolve_host
 from aerobee_proxy.access.table_users import TableUsers
 from aerobee_proxy.cluster.broker_calls import error_of
@@ -107,17 +107,16 @@ class ProxyApp(App):
             ),
         )
         self._draining = False
-        self._plain: Server | None = None  # the server behind the relay, or without one
-        self._server = self._make_server(self._plain_server, options.grpc_server_port, listeners)
-        self._admin: Server | TlsServer | None = None
+        self._certificate = _certificate_of(options)
+        self._server = self._make_server(listeners)
+        self._admin: Server | None = None
         if options.enable_proxy_admin_grpc_server:
-            self._admin = self._make_server(
-                self._admin_server, options.proxy_admin_grpc_server_port
-            )
+            self._admin = self._make_admin_server()
         users = self.proxy.users
-        connections = self._server.counts if isinstance(self._server, TlsServer) else None
         registry = make_registry(options, "", "proxy", "")
-        metrics = ProxyMetrics(self.proxy.sessions, self.proxy.counts, connections)
+        metrics = ProxyMetrics(
+            self.proxy.sessions, self.proxy.counts, self._limits.counts, self._certificate
+        )
         registry.register(metrics.collect)
         registry.register(in_flight_source(PREFIX, self.proxy.in_flight))
         registry.register(port_source(self._limits.counts))
@@ -152,6 +151,7 @@ class ProxyApp(App):
             self._exporter,
             *([] if self.proxy.audit is None else [self.proxy.audit]),
             *self._wait_for_users(),
+            *([] if self._certificate is None else [self._certificate]),
             self._server,
             *self._administration(),
             self._watch_readiness(),
@@ -173,8 +173,7 @@ class ProxyApp(App):
         Clients connect again, and so reach another proxy.
         """
         self.serving, self._draining = False, True
-        if self._plain is not None:
-            self._plain.set_serving(False)
+        self._server.set_serving(False)
         await asyncio.sleep(FORGOTTEN_S)
         self._end_long_calls_soon()
         await self._server.stop(DRAIN_GRACE_S)
@@ -222,11 +221,10 @@ class ProxyApp(App):
             return Component()
 
         async def report() -> None:
-            assert self._plain is not None, "the server has started"
-            self._plain.set_serving(users.complete)
+            self._server.set_serving(users.complete)
             await users.wait_until_complete()
             if not self._draining:
-                self._plain.set_serving(True)
+                self._server.set_serving(True)
 
         return BackgroundTask("readiness", report)
 
@@ -240,59 +238,37 @@ class ProxyApp(App):
             return []
         return [PeriodicTask("rates", RATES_S, sample), self._admin]
 
-    def _make_server(
-        self,
-        plain: Callable[[str, int], Server],
-        port: int,
-        listeners: Sequence[socket.socket] = (),
-    ) -> Server | TlsServer:
+    def _make_server(self, listeners: Sequence[socket.socket]) -> Server:
         options = self._options
-        if options.tls_server_mode == "disabled":
-            return plain(options.bind_address, port)
-        tls = TlsSettings(
-            options.tls_server_mode,
-            options.tls_cert_path,
-            options.tls_key_path,
-            options.tls_key_password.get_secret_value(),
-            options.tls_cert_watch_interval_ms,
-            options.tls_key_password_file,
-        )
-        return TlsServer(
-            plain,
+        return Server(
+            [bind(DESCRIPTOR, self.proxy.rpcs)],
             host=options.bind_address,
-            port=port,
-            tls=tls,
-            limits=self._limits,
-            listeners=listeners,
-            trusted=options.trusted_networks,
-        )
-
-    def _plain_server(self, host: str, port: int) -> Server:
-        service = bind(DESCRIPTOR, self.proxy.rpcs)
-        self._plain = Server(
-            [service],
-            host=host,
-            port=port,
+            port=options.grpc_server_port,
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self.proxy.in_flight,
             limits=self._limits,
             busy_answer=busy_answer,
+            tls=self._certificate,
+            listeners=listeners,
+            trusted=options.trusted_networks,
         )
-        return self._plain
 
-    def _admin_server(self, host: str, port: int) -> Server:
+    def _make_admin_server(self) -> Server:
+        options = self._options
         return Server(
             [
                 bind(admin.DESCRIPTOR, self.proxy.admin_rpcs),
                 bind(OPTIONS, OptionsRpcs(self.proxy.config)),
             ],
-            host=host,
-            port=port,
+            host=options.bind_address,
+            port=options.proxy_admin_grpc_server_port,
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
             in_flight=self.proxy.in_flight,
             limits=self._limits,
+            tls=self._certificate,
+            trusted=options.trusted_networks,
             access=self._admin_access(),
             audit=self.proxy.audit,
         )
@@ -316,6 +292,22 @@ class ProxyApp(App):
             guesses=None if authentication is None else authentication.guesses,
             audit=self.proxy.audit,
         )
+
+
+def _certificate_of(options: ProxyOptions) -> PortCertificate | None:
+    """Return the certificate of the ports of a proxy, or None if they use plaintext."""
+    if options.tls_server_mode == "disabled":
+        return None
+    return PortCertificate(
+        TlsSettings(
+            options.tls_server_mode,
+            options.tls_cert_path,
+            options.tls_key_path,
+            options.tls_key_password.get_secret_value(),
+            options.tls_cert_watch_interval_ms,
+            options.tls_key_password_file,
+        )
+    )
 
 
 class _UsersWait(Component):

@@ -151,12 +151,6 @@ class ProxyOptions(PortOptions, TraceOptions):
         return tuple(part.strip() for part in parts if part.strip())
 
     def conflicts(self) -> Iterator[ConfigError]:
-        if self.trusted_networks and self.tls_server_mode == "disabled":
-            problem = "a relay reads the PROXY protocol, and tlsServerMode=disabled has none"
-            yield ConfigError(problem, "proxyProtocolTrusted")
-        if self.workers > 1 and self.tls_server_mode == "disabled":
-            problem = "workers share a port by relays: tlsServerMode=disabled allows one"
-            yield ConfigError(problem, "workers")
         if self.workers > 1 and self.enable_proxy_admin_grpc_server:
             problem = "workers cannot share the administration port: workers=1 allows it"
             yield ConfigError(problem, "enableProxyAdminGrpcServer")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aerobee_chassis.metrics.series import Kind, Metric, Series
-from aerobee_chassis.tls_port.supervisor import ConnectionCounts
+from aerobee_chassis.port_limits import PortCounts
+from aerobee_chassis.tls_port.certificates import PortCertificate
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Sessions
 
@@ -32,7 +33,7 @@ COUNTS = {
 CONNECTIONS = Metric(
     f"{PREFIX}connections_total",
     Kind.COUNTER,
-    "Connections that clients opened; missing with tlsServerMode=disabled.",
+    "Connections that clients opened.",
     ("security",),
 )
 CONNECTIONS_REFUSED = Metric(
@@ -49,20 +50,19 @@ RELOAD_FAILURES = Metric(
 class ProxyMetrics:
     """The metrics of one proxy. Register `collect` at the registry.
 
-    `connections` is None if TLS is off: gRPC does not count them.
+    `certificate` is None if TLS is off.
     """
 
     sessions: Sessions
     counts: ProxyCounts
-    connections: ConnectionCounts | None = None
+    connections: PortCounts
+    certificate: PortCertificate | None = None
 
     def collect(self) -> Iterator[Series]:
         yield Series(CLIENTS, {(): len(self.sessions)})
         for name, metric in COUNTS.items():
             yield Series(metric, {(): getattr(self.counts, name)})
         port = self.connections
-        if port is None:
-            return
         yield Series(CONNECTIONS, {("plaintext",): port.plaintext, ("tls",): port.tls})
         yield Series(
             CONNECTIONS_REFUSED,
@@ -72,7 +72,8 @@ class ProxyMetrics:
                 ("handshake",): port.failed_handshakes,
                 ("proxy_protocol",): port.refused_headers,
                 ("too_many",): port.too_many,
-                ("too_many_of_address",): port.too_many_of_address,
+                ("too_many_of_address",): port.refused,
             },
         )
-        yield Series(RELOAD_FAILURES, {(): port.failed_reloads})
+        if self.certificate is not None:
+            yield Series(RELOAD_FAILURES, {(): self.certificate.failed_reloads})

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from aerobee_chassis import process
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import StartError
-from aerobee_chassis.tls_port.supervisor import listen
+from aerobee_chassis.rpc.http2.sockets import listen
 from aerobee_chassis.workers import (
     FAILED,
     OnReady,

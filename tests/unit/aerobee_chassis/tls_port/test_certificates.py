@@ -1,21 +1,25 @@
-"""The certificate of a relay: what is refused at the start, and what a changed file does."""
+"""The certificate of a port: what is refused at the start, and what a changed file does."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import errno
 import shutil
 import ssl
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+import structlog
 from cryptography import x509
 
 from aerobee_chassis.errors import CertificateError
 from aerobee_chassis.tls_port import tls
-from aerobee_chassis.tls_port.certificates import Certificates
+from aerobee_chassis.tls_port.certificates import PortCertificate
 from aerobee_chassis.tls_port.self_signed import make
 from aerobee_chassis.tls_port.settings import TlsSettings
 from support.codes import raises_about
@@ -25,43 +29,37 @@ from support.processes.certificates import write
 NOW = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
 
 
-class ManualPoller:
-    def __init__(self) -> None:
-        self.timers: list[Callable[[], None]] = []
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self.timers.append(callback)
-
-    def turn(self) -> None:
-        timers, self.timers = self.timers, []
-        for callback in timers:
-            callback()
+async def at_once(load: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """In place of a thread."""
+    return load()
 
 
 class Watched:
-    """Certificates over two files, and the events that they reported."""
+    """A certificate in two files, and the events that it logged."""
 
     def __init__(self, certificate: Path, key: Path, password: Path | None = None) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.poller = ManualPoller()
-        settings = TlsSettings(
-            cert_path=str(certificate),
-            key_path=str(key),
-            key_password_file="" if password is None else str(password),
+        self.certificate = PortCertificate(
+            TlsSettings(
+                cert_path=str(certificate),
+                key_path=str(key),
+                key_password_file="" if password is None else str(password),
+            ),
+            at_once,
         )
-        self.certificates = Certificates(
-            settings,
-            "/nowhere",
-            self.poller,  # type: ignore[arg-type]  # it has what certificates ask of it
-            lambda event, **fields: self.events.append((event, fields)),
-        )
-        self.certificates.start()
+        self.events: list[MutableMapping[str, Any]] = []
 
-    @property
-    def context(self) -> ssl.SSLContext:
-        found: list[ssl.SSLContext] = []
-        self.certificates.when_ready(found.append)
-        return found[0]
+    async def load(self) -> Self:
+        await self.certificate.load()
+        return self
+
+    async def look(self, times: int = 1) -> None:
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(times):
+                await self.certificate.look()
+        self.events += logs
+
+    async def context(self) -> ssl.SSLContext:
+        return await self.certificate.context()
 
 
 def replace(directory: Path, certificate: Path | None, key: Path | None) -> None:
@@ -73,51 +71,53 @@ def replace(directory: Path, certificate: Path | None, key: Path | None) -> None
             copy.replace(directory / name)
 
 
-def test_changed_files_are_loaded_when_they_stay_the_same(tmp_path: Path) -> None:
-    watched = Watched(*write(tmp_path))
-    before = watched.context
+async def test_changed_files_are_loaded_when_they_stay_the_same(tmp_path: Path) -> None:
+    watched = await Watched(*write(tmp_path)).load()
+    before = await watched.context()
     certificate, key = write(tmp_path, "renewed")
 
     replace(tmp_path, certificate, None)
-    watched.poller.turn()
+    await watched.look()
     replace(tmp_path, None, key)
-    watched.poller.turn()
-    assert watched.events == [] and watched.context is before
+    await watched.look()
+    assert watched.events == [] and await watched.context() is before
 
-    watched.poller.turn()
-    assert watched.events == [("reloaded", {"certificate": str(tmp_path / "server.crt")})]
-    assert watched.context is not before
+    await watched.look()
+    [event] = watched.events
+    assert event["event"] == "certificate_reloaded"
+    assert event["certificate"] == str(tmp_path / "server.crt")
+    assert await watched.context() is not before
 
-    watched.poller.turn()
+    await watched.look()
     assert len(watched.events) == 1
 
 
-def test_bad_certificate_is_reported_once_and_the_old_one_stays(tmp_path: Path) -> None:
-    watched = Watched(*write(tmp_path))
-    before = watched.context
+async def test_bad_certificate_is_reported_once_and_the_old_one_stays(tmp_path: Path) -> None:
+    watched = await Watched(*write(tmp_path)).load()
+    before = await watched.context()
     certificate, key = write(tmp_path, "other")
     replace(tmp_path, certificate, None)
-    for _ in range(4):
-        watched.poller.turn()
-    [(event, fields)] = watched.events
-    assert (event, fields["about"]) == ("reload_failed", str(tmp_path / "server.key"))
-    assert watched.context is before
+    await watched.look(4)
+    [event] = watched.events
+    assert (event["event"], event["about"]) == (
+        "certificate_not_reloaded",
+        str(tmp_path / "server.key"),
+    )
+    assert await watched.context() is before
 
     replace(tmp_path, None, key)
-    for _ in range(2):
-        watched.poller.turn()
-    assert watched.events[-1][0] == "reloaded"
+    await watched.look(2)
+    assert watched.events[-1]["event"] == "certificate_reloaded"
 
 
-def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
+async def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
     certificate, key = write(tmp_path)
-    watched = Watched(certificate, key)
+    watched = await Watched(certificate, key).load()
     key.unlink()
-    for _ in range(2):
-        watched.poller.turn()
-    [(event, fields)] = watched.events
-    assert (event, fields["about"]) == ("reload_failed", str(key))
-    assert watched.context is not None
+    await watched.look(2)
+    [event] = watched.events
+    assert (event["event"], event["about"]) == ("certificate_not_reloaded", str(key))
+    assert await watched.context() is not None
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
         ("folder.crt", "server.key", "folder.crt"),
     ],
 )
-def test_files_that_do_not_serve_are_named(
+async def test_files_that_do_not_serve_are_named(
     tmp_path: Path, certificate: str, key: str, about: str
 ) -> None:
     write(tmp_path)
@@ -138,41 +138,42 @@ def test_files_that_do_not_serve_are_named(
     (tmp_path / "text.crt").write_text("no certificate\n")
     (tmp_path / "folder.crt").mkdir()
     with raises_about(CertificateError, str(tmp_path / about)):
-        Watched(tmp_path / certificate, tmp_path / key)
+        await Watched(tmp_path / certificate, tmp_path / key).load()
 
 
-def test_a_path_that_becomes_a_folder_leaves_the_old_one(tmp_path: Path) -> None:
+async def test_a_path_that_becomes_a_folder_leaves_the_old_one(tmp_path: Path) -> None:
     certificate, key = write(tmp_path)
-    watched = Watched(certificate, key)
-    before = watched.context
+    watched = await Watched(certificate, key).load()
+    before = await watched.context()
     certificate.unlink()
     certificate.mkdir()
-    for _ in range(2):
-        watched.poller.turn()
-    assert [event for event, _ in watched.events] == ["reload_failed"]
-    assert watched.context is before
+    await watched.look(2)
+    assert [event["event"] for event in watched.events] == ["certificate_not_reloaded"]
+    assert await watched.context() is before
 
 
-def test_a_relay_without_free_descriptors_makes_the_certificate_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    events: list[str] = []
-    certificates = Certificates(
-        TlsSettings(),
-        "/nowhere",
-        ManualPoller(),  # type: ignore[arg-type]  # it has what certificates ask of it
-        lambda event, **fields: events.append(event),
-    )
+async def test_a_self_signed_certificate_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
-    def spawn(*_: object, **__: object) -> int:
+    def run(*_: object, **__: object) -> subprocess.CompletedProcess[bytes]:
         tries.append(1)
-        raise OSError(errno.EAGAIN, "no process can be started")
+        if len(tries) == 1:
+            raise OSError(errno.EAGAIN, "no process can be started")
+        made = b"" if len(tries) == 2 else make(["localhost"], NOW)
+        return subprocess.CompletedProcess([], 0 if made else 1, made)
 
-    monkeypatch.setattr("os.posix_spawn", spawn)
-    for _ in range(2):
-        certificates.when_ready(lambda _: pytest.fail("there is no certificate"))
-    assert len(tries) == 2 and events == ["no_self_signed_certificate"] * 2
+    monkeypatch.setattr(subprocess, "run", run)
+    certificate = PortCertificate(TlsSettings(), at_once)
+    await certificate.start()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            with pytest.raises(CertificateError):
+                await certificate.context()
+        assert [line["event"] for line in logs] == ["no_self_signed_certificate"] * 2
+        first, second = await asyncio.gather(certificate.context(), certificate.context())
+    assert first is second and len(tries) == 3
+    assert logs[-1]["event"] == "self_signed_certificate"
+    await certificate.stop()
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])
@@ -185,18 +186,18 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, password: str) -> N
     assert ("wrong" in str(caught.value)) is bool(password)
 
 
-def test_password_is_read_again_with_its_key(tmp_path: Path) -> None:
+async def test_password_is_read_again_with_its_key(tmp_path: Path) -> None:
     certificate, key = write(tmp_path)
     password = tmp_path / "password"
     password.write_text("first\n")
     certificates.encrypt(key, "first")
-    watched = Watched(certificate, key, password)
+    watched = await Watched(certificate, key, password).load()
     certificate, key = write(tmp_path)
     certificates.encrypt(key, "second")
     password.write_text("second\n")
-    watched.poller.turn()
-    watched.poller.turn()
-    assert [event for event, _ in watched.events] == ["reloaded"]
+    await watched.look()
+    await watched.look()
+    assert [event["event"] for event in watched.events] == ["certificate_reloaded"]
 
 
 def test_self_signed_certificate_names_hosts_and_addresses() -> None:
@@ -217,7 +218,12 @@ def test_a_key_is_in_a_file_only_while_it_is_loaded(
         modes.append(Path(key_path).stat().st_mode & 0o777)
         return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(tls, "load", load)
-    tls.load_pem(make(["localhost"], NOW), str(tmp_path))
+    tls.load_pem(make(["localhost"], NOW))
     assert modes == [0o600]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_password_of_a_key_is_not_shown() -> None:
+    assert "secret" not in repr(TlsSettings(key_password="secret"))

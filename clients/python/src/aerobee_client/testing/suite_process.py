@@ -15,7 +15,7 @@ from typing import IO, Any, Self
 
 from aerobee_wire.status import Code, MqError
 
-# 64 MiB per log file and plaintext only: tests need neither a gigabyte nor a TLS relay.
+# 64 MiB per log file and plaintext only: tests need neither a gigabyte nor TLS.
 SMALL = ("mappedFileSizeCommitLog=67108864", "proxy.tlsServerMode=disabled")
 STOP_TIMEOUT_S = 10.0
 LAST_LINES = 20

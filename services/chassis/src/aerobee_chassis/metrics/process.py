@@ -24,7 +24,7 @@ CERTIFICATE_EXPIRY = Metric(
 CONNECTIONS = Metric(
     "aerobee_connections",
     Kind.GAUGE,
-    "Open connections of the port, without those of a proxy's relay.",
+    "Open connections of the port.",
 )
 CONNECTIONS_REFUSED = Metric(
     "aerobee_connections_refused_total",

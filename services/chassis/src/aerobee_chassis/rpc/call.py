@@ -40,7 +40,7 @@ class Call(Protocol):
 
     @property
     def is_encrypted(self) -> bool:
-        """Return whether the call came over TLS, which the server or its relay terminates."""
+        """Return whether the call came over TLS."""
 
     @property
     def caller(self) -> Caller:

@@ -19,10 +19,7 @@ MAX_LOGGED_HOSTS = 100  # in one line
 
 
 class AcceptedConnections:
-    """Count the connections of a port when they are accepted, and refuse those above the limits.
-
-    Connections of local sockets, which have no host, count only in the total.
-    """
+    """Count the connections of a port when they are accepted, and refuse those above the limits."""
 
     def __init__(self, limits: PortLimits, now_ms: Callable[[], int] | None = None) -> None:
         self._limits = limits
@@ -32,27 +29,29 @@ class AcceptedConnections:
         self._refused: Counter[str] = Counter()  # by host, since the last line of the log
         self._logged_ms: int | None = None
 
-    def admit(self, host: str) -> bool:
-        """Count a new connection of a host. Return False if it must be closed."""
+    def admit(self, host: str, *, is_limited: bool = True) -> bool:
+        """Count a new connection of a host. Return False if it must be closed.
+
+        Unless it `is_limited`, only the total has a limit.
+        """
         if self._total >= self._limits.connections:
+            self._limits.counts.too_many += 1
             return False
-        if host:
-            if self._open[host] >= self._limits.connections_per_address:
-                self._refuse(host)
-                return False
-            self._open[host] += 1
-            self._limits.counts.open += 1
+        if is_limited and self._open[host] >= self._limits.connections_per_address:
+            self._refuse(host)
+            return False
+        self._open[host] += 1
+        self._limits.counts.open += 1
         self._total += 1
         return True
 
     def release(self, host: str) -> None:
         """Note the end of a connection that was admitted."""
         self._total -= 1
-        if host:
-            self._open[host] -= 1
-            if not self._open[host]:
-                del self._open[host]
-            self._limits.counts.open -= 1
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]
+        self._limits.counts.open -= 1
 
     def _refuse(self, host: str) -> None:
         if not self._open[host]:  # the limit is 0

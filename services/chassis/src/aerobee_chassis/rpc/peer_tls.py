@@ -1,9 +1,7 @@
 """Use TLS between services: options, credentials of a server, and certificates of channels.
 
-The port of a proxy has a relay for TLS (`tls_port`), which also accepts plaintext. The ports of
-name servers and brokers terminate TLS in the service itself, so that a handler can see the
-certificate of its caller. While a cluster is closed, they also accept plaintext. Then a relay
-passes connections on, and does not terminate TLS.
+The port of a proxy has a certificate for SDKs (`tls_port`). The ports of name servers and brokers
+check the certificates of their callers, too. While a cluster is closed, they also accept plaintext.
 """
 
 from __future__ import annotations
@@ -364,15 +362,19 @@ class ServerTls:
         """
         return None if self._client_auth == "none" else MAX_AGE_MS
 
-    def context(self) -> ssl.SSLContext:
+    async def load(self) -> None:
+        """Load the files. Raises CertificateError."""
+        if self._context is None:
+            self._context = self._context_of(usable(self._files.load))
+
+    async def context(self) -> ssl.SSLContext:
         """Return the context for the next handshake. Raises CertificateError for the first one.
 
         It has new certificates if the files have changed. If these cannot be used, log an error and
         keep the former ones.
         """
-        if self._context is None:
-            self._context = self._context_of(usable(self._files.load))
-            return self._context
+        await self.load()
+        assert self._context is not None
         try:
             pem = self._files.changed()
         except UnusableCertificate as error:

@@ -7,15 +7,15 @@ gRPC statuses.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import structlog
 from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import join_address
-from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.access import Access
@@ -24,7 +24,6 @@ from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.call_times import CallTimes
 from aerobee_chassis.rpc.http2.listener import Http2Listener
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
-from aerobee_chassis.rpc.peer_tls import ServerTls
 from aerobee_chassis.rpc.services import Method, Service, bind
 from aerobee_chassis.rpc.standard_services import (
     HEALTH,
@@ -33,11 +32,14 @@ from aerobee_chassis.rpc.standard_services import (
     Reflection,
     ServiceNotFound,
 )
-from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, admit_all, parsed
+from aerobee_chassis.rpc.transport import (
+    Listener,
+    PortTls,
+    UnreadableRequest,
+    admit_all,
+    parsed,
+)
 from aerobee_wire.access.caller import Caller
-
-if TYPE_CHECKING:
-    from aerobee_chassis.tls_port.supervisor import RelayPort
 
 FailureOf = Callable[[Exception], Failure | None]
 # Return the answer of an RPC when too many bytes are in flight, or None to let it fail.
@@ -70,8 +72,10 @@ class Server(Component):
     - `busy_answer` returns the answer for a call that is refused because of that limit. If it
       returns None, the caller gets the failure of the TooMuchInFlight.
     - `limits` are those of the port and its connections.
-    - `tls` has the certificates of the port. If it is None, the port uses plaintext. If it also
-      accepts plaintext, a relay passes the connections of the port to two sockets of the server.
+    - `tls` has the certificates of the port, and says whether it also accepts plaintext. If it is
+      None, the port uses plaintext.
+    - `listeners` are sockets that are already bound to the port, if several processes share it.
+    - `trusted` are the networks of load balancers that send a header of the PROXY protocol.
     - `meter` holds callers to their quotas. It does not see calls that stream their requests.
     - `access` checks callers. It must have a decision for each RPC, also if it is not enforced. If
       it is None, each caller may call.
@@ -90,7 +94,9 @@ class Server(Component):
         in_flight: InFlight | None = None,
         busy_answer: BusyAnswer = lambda _method, _error: None,
         limits: PortLimits | None = None,
-        tls: ServerTls | None = None,
+        tls: PortTls | None = None,
+        listeners: Sequence[socket.socket] = (),
+        trusted: Sequence[str] = (),
         access: Access | None = None,
         meter: Meter | None = None,
         audit: Audit | None = None,
@@ -116,6 +122,8 @@ class Server(Component):
         self._audit = audit
         self._states = States(self._services)
         self._tls = tls
+        self._listeners = listeners
+        self._trusted = trusted
         self._call_times = call_times
         self._now_s = monotonic  # until the loop is known
         # Kept, because each check of a call looks its path up.
@@ -127,7 +135,6 @@ class Server(Component):
         if access is not None:
             access.cover(path for paths in self._paths.values() for path in paths.values())
         self._listener: Listener | None = None
-        self._relayed: RelayPort | None = None
 
     @property
     def address(self) -> str:
@@ -135,7 +142,7 @@ class Server(Component):
         return join_address(self._host, self.port)
 
     async def start(self) -> None:
-        """Start listening. Raises PortInUse, CertificateError, or StartError."""
+        """Start listening. Raises PortInUse or CertificateError."""
         self._now_s = asyncio.get_running_loop().time
         listener = Http2Listener(
             self._services,
@@ -144,43 +151,15 @@ class Server(Component):
             self._refuse,
             admit=admit_all if self._access is None else self._admit,
             limits=self._limits,
-            max_age_ms=None if self._tls is None else self._tls.max_age_ms,
+            tls=self._tls,
+            trusted=self._trusted,
         )
-        if self._tls is not None and self._tls.accepts_plaintext:
-            await self._start_relayed(listener)
-        else:
-            await self._start_alone(listener)
+        if self._tls is not None:
+            await self._tls.load()
+        self.port = listener.bind(join_address(self._host, self.port), self._listeners)
+        await listener.start()
         self._listener = listener
         self._health.set(True)
-
-    async def _start_alone(self, listener: Listener) -> None:
-        target = join_address(self._host, self.port)
-        try:
-            self.port = listener.bind(target, self._tls)
-        except OSError:
-            raise PortInUse(
-                f"cannot listen on {target}: the port is in use or not ours; choose another", target
-            ) from None
-        await listener.start()
-
-    async def _start_relayed(self, listener: Listener) -> None:
-        """Listen for TLS and for plaintext on two sockets, and start a relay in front of them."""
-        from aerobee_chassis.tls_port.settings import TlsSettings
-        from aerobee_chassis.tls_port.supervisor import RelayPort
-
-        relayed = self._relayed = RelayPort(
-            host=self._host,
-            port=self.port,
-            tls=TlsSettings(),
-            limits=self._limits,
-            passes_tls=True,
-        )
-        relayed.open()
-        listener.bind(f"unix:{relayed.backend}")
-        listener.bind(f"unix:{relayed.tls_backend}", self._tls)
-        await listener.start()
-        await relayed.begin()
-        self.port = relayed.port
 
     def set_serving(self, serving: bool) -> None:
         """Set the answer of grpc.health.v1, for the whole process and for each service."""
@@ -194,9 +173,6 @@ class Server(Component):
         if self._listener is not None:
             self._health.close()
             await self._stop(self._grace_s if grace_s is None else grace_s)
-        elif self._relayed is not None:  # the start failed
-            await self._relayed.refuse()
-            await self._relayed.close()
 
     async def sever(self) -> None:
         """Close every connection at once, during calls too.
@@ -209,13 +185,8 @@ class Server(Component):
 
     async def _stop(self, grace_s: float) -> None:
         assert self._listener is not None
-        if self._relayed is not None:
-            await self._relayed.refuse()
         await self._listener.stop(grace_s)
         self._listener = None
-        if self._relayed is not None:
-            await self._relayed.close()
-            self._relayed = None
 
     def _admit(self, service: str, method: Method, call: Call) -> Failure | Caller:
         assert self._access is not None

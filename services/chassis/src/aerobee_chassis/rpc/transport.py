@@ -5,8 +5,9 @@ Sockets of the event loop carry all calls (`http2`). A test may replace them.
 
 from __future__ import annotations
 
+import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,7 +76,18 @@ def admit_all(_service: str, _method: Method, _call: Call) -> Caller:
 class PortTls(Protocol):
     """The certificates of a port."""
 
-    def context(self) -> ssl.SSLContext:
+    @property
+    def accepts_plaintext(self) -> bool:
+        """Return whether the port also serves callers without TLS."""
+
+    @property
+    def max_age_ms(self) -> int | None:
+        """Return how long a connection gets new calls. None: without a limit."""
+
+    async def load(self) -> None:
+        """Load the certificates that are in files. Raises CertificateError."""
+
+    async def context(self) -> ssl.SSLContext:
         """Return the context for the next handshake, with the certificates of this moment.
 
         Raises CertificateError.
@@ -85,10 +97,10 @@ class PortTls(Protocol):
 class Listener(Protocol):
     """Serve services on one port. Use the object on one event loop."""
 
-    def bind(self, target: str, tls: PortTls | None = None) -> int:
-        """Bind "host:port", with port 0 for a free port, and return the port. Raises OSError.
+    def bind(self, target: str, listeners: Sequence[socket.socket] = ()) -> int:
+        """Bind "host:port", with port 0 for a free port, and return the port. Raises PortInUse.
 
-        Without `tls`, the port uses plaintext. Raises CertificateError.
+        If `listeners` are given, these are sockets that are already bound to it.
         """
 
     async def start(self) -> None: ...

@@ -1,1 +1,1 @@
-"""Serve TLS and plaintext on one port, with a relay process in front of the server's socket."""
+"""Serve TLS and plaintext on one port: certificates, and the PROXY protocol."""

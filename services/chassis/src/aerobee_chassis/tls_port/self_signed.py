@@ -59,7 +59,7 @@ def _general(name: str) -> x509.GeneralName:
 
 def main(names: list[str]) -> None:
     now = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000, datetime.UTC)
-    with contextlib.suppress(BrokenPipeError):  # the relay has exited
+    with contextlib.suppress(BrokenPipeError):  # the service has exited
         sys.stdout.buffer.write(make(names, now))
 
 

@@ -1,13 +1,9 @@
-"""Define the settings of a TLS port. The relay receives them as one JSON line."""
+"""Define the settings of the certificate that a port presents to SDKs."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
-
-from aerobee_chassis.addresses import TLS_MARK
 
 Mode = Literal["permissive", "enforcing"]
 
@@ -27,36 +23,6 @@ class TlsSettings:
     mode: Mode = "permissive"
     cert_path: str = ""
     key_path: str = ""
-    key_password: str = dataclasses.field(default="", repr=False)
+    key_password: str = field(default="", repr=False)
     watch_interval_ms: int = 10_000
     key_password_file: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RelaySettings:
-    """The settings of a relay.
-
-    `listeners` contains listening file descriptors. `backend` is the path of the server's socket,
-    in a private directory. With `tls_backend`, the server terminates TLS itself, and the relay
-    passes connections with TLS to that socket as they are. A client has `hello_timeout_ms` to send
-    its first byte and to complete a TLS handshake. There are at most `max_connections`, and
-    `max_per_address` of one host.
-
-    Connections from the networks `trusted` (CIDR) must begin with a header of the PROXY protocol.
-
-    The name of a socket to the server is the address of the client, after `tls_mark` if the client
-    uses TLS.
-    """
-
-    listeners: tuple[int, ...]
-    backend: str
-    tls: TlsSettings
-    hello_timeout_ms: int = 10_000
-    max_connections: int = 20_000
-    max_per_address: int = 2_000
-    trusted: tuple[str, ...] = ()
-    tls_backend: str = ""
-    tls_mark: str = TLS_MARK
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))

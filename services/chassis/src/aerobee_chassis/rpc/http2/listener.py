@@ -12,21 +12,26 @@ import asyncio
 import contextlib
 import math
 import random
+import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
 
+from aerobee_chassis.errors import CertificateError
 from aerobee_chassis.port_limits import PortLimits
 from aerobee_chassis.rpc.connections import (
     MAX_PING_STRIKES,
     MIN_PING_INTERVAL_MS,
     AcceptedConnections,
 )
+from aerobee_chassis.rpc.http2.handshake import TlsProtocol
+from aerobee_chassis.rpc.http2.hello import AcceptedSocket, Hellos
 from aerobee_chassis.rpc.http2.peer import SocketPeer
 from aerobee_chassis.rpc.http2.server_call import Http2Call
-from aerobee_chassis.rpc.http2.sockets import AcceptedSocket, ListeningSockets
+from aerobee_chassis.rpc.http2.sockets import ListeningSockets
 from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, InFlight
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.transport import Admit, PortTls, Refuse, Run, admit_all
@@ -45,8 +50,11 @@ GOODBYE_S = 0.5  # for clients to close their connections after their calls have
 LOOK_S = 1.0
 SOONEST_S = 0.05  # between two runs of the timer for what is due
 AGE_JITTER = 0.1  # so that connections of one moment do not end in one moment
-TLS_GOODBYE_S = 1.0
-REPORT_REFUSED_S = 10.0  # between two lines of the log about failed handshakes
+REPORT_REFUSED_S = 10.0  # between two lines of the log about refused connections
+# Handshakes of TLS that begin in one turn of the loop. Each takes half a millisecond, and calls of
+# other connections wait for it.
+HANDSHAKES_A_TURN = 4
+SHORTEST_S = 0.001  # asyncio accepts no handshake without time
 _UNKNOWN_METHOD = trailers("UNIMPLEMENTED", "Method not found!")
 
 
@@ -60,8 +68,13 @@ class Http2Listener:
         *,
         limits: PortLimits,
         admit: Admit = admit_all,
-        max_age_ms: int | None = None,
+        tls: PortTls | None = None,
+        trusted: Sequence[str] = (),
     ) -> None:
+        """Create a listener for the services. Without `tls`, it uses plaintext.
+
+        Connections from the networks `trusted` (CIDR) begin with a header of the PROXY protocol.
+        """
         self.loop = asyncio.get_running_loop()
         self.now_s = time.monotonic  # the time of the loop may be simulated
         self.run = run
@@ -83,24 +96,35 @@ class Http2Listener:
             ping_interval_s=MIN_PING_INTERVAL_MS / 1_000,
             ping_strikes=MAX_PING_STRIKES,
         )
+        max_age_ms = None if tls is None else tls.max_age_ms
         self._max_age_s = math.inf if max_age_ms is None else max_age_ms / 1_000
+        self._tls = tls
         self._buffer = receive_buffer()
         self._counts = AcceptedConnections(limits)
-        self._sockets = ListeningSockets(self.loop, self._counts, self._accept)
+        self._hellos = Hellos(
+            self.loop,
+            self._counts,
+            limits,
+            tls=tls,
+            trusted=trusted,
+            now_s=self.now_s,
+            accept=self._accept,
+            report=self._report_refused,
+        )
+        self._sockets = ListeningSockets(self.loop, self._hellos.begin)
         self._connections: dict[ServerConnection, float] = {}  # with the time when each is old
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._unbegun: deque[AcceptedSocket] = deque()  # whose handshakes have not begun
+        self._connecting: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._changed = asyncio.Event()  # a call or a connection has ended during a stop
         self._looking: asyncio.TimerHandle | None = None
         self._due: asyncio.TimerHandle | None = None
         self._due_at_s = math.inf
         self._due_after_s = -math.inf  # not before this time again
-        self._reported_at_s = -math.inf  # when a failed handshake was logged
+        self._reported_at_s = -math.inf  # when a refused connection was logged
 
-    def bind(self, target: str, tls: PortTls | None = None) -> int:
-        if tls is not None:
-            tls.context()  # raises CertificateError before the port is open
-        return self._sockets.bind(target, None if tls is None else tls.context)
+    def bind(self, target: str, listeners: Sequence[socket.socket] = ()) -> int:
+        return self._sockets.bind(target, listeners)
 
     async def start(self) -> None:
         self._sockets.start()
@@ -108,7 +132,11 @@ class Http2Listener:
     async def stop(self, grace_s: float) -> None:
         self._stopping = True
         self._sockets.close()
-        for task in self._handshakes:
+        self._hellos.close()
+        for accepted in self._unbegun:
+            self._drop(accepted)
+        self._unbegun.clear()
+        for task in self._connecting:
             task.cancel()
         if grace_s > 0:
             for connection in self._connections:
@@ -120,7 +148,7 @@ class Http2Listener:
         for connection in tuple(self._connections):
             connection.abort()
         tasks = [call.task for call in calls if call.task is not None]
-        await asyncio.gather(*tasks, *self._handshakes, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._connecting, return_exceptions=True)
         await self._until(lambda: not self._connections, GOODBYE_S)  # their sockets are closed
         for timer in (self._looking, self._due):
             if timer is not None:
@@ -137,13 +165,26 @@ class Http2Listener:
     # ---- connections ----
 
     def _accept(self, accepted: AcceptedSocket) -> None:
+        if not accepted.is_tls:
+            self._begin_connection(accepted)
+            return
+        if not self._unbegun:
+            self.loop.call_soon(self._begin_handshakes)
+        self._unbegun.append(accepted)
+
+    def _begin_handshakes(self) -> None:
+        for _ in range(min(HANDSHAKES_A_TURN, len(self._unbegun))):
+            self._begin_connection(self._unbegun.popleft())
+        if self._unbegun:
+            self.loop.call_soon(self._begin_handshakes)
+
+    def _begin_connection(self, accepted: AcceptedSocket) -> None:
         task = self.loop.create_task(self._connect(accepted))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, accepted: AcceptedSocket) -> None:
         """Make a connection of a socket. With TLS, the handshake comes first."""
-        silent_s = self.limits.silent_ms / 1_000
         peer = SocketPeer(accepted)
         connection = ServerConnection(
             self.loop,
@@ -154,40 +195,55 @@ class Http2Listener:
             now_s=self.now_s,
             on_made=partial(self._made, peer),
             on_closed=partial(self._closed, accepted.host),
-            silent_at_s=self.now_s() + silent_s,
+            silent_at_s=accepted.silent_at_s,
         )
+        counts = self.limits.counts
         try:
-            tls = None if accepted.tls is None else accepted.tls()
-            await self.loop.connect_accepted_socket(
-                lambda: connection,
-                accepted.socket,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else silent_s,
-                ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE_S,
-            )
-        except ConnectionResetError:  # the peer has left, as a probe of the port does
-            pass
+            if accepted.is_tls:
+                await self._shake_hands(accepted, connection)
+            else:
+                await self.loop.connect_accepted_socket(lambda: connection, accepted.socket)
+        except CertificateError:  # which is logged where it occurs
+            counts.failed_handshakes += 1
+        except ConnectionResetError:  # the peer has left
+            counts.failed_handshakes += 1
+        except ConnectionAbortedError as error:  # the handshake took too long
+            counts.silent += 1
+            self._report_refused(accepted.address, _cause(error))
         except OSError as error:
-            self._report_refused(peer, error)
+            counts.failed_handshakes += 1
+            self._report_refused(accepted.address, _cause(error))
         finally:
             if not connection.is_made:  # otherwise, it reports its end itself
-                accepted.socket.close()
-                self._counts.release(accepted.host)
+                self._drop(accepted)
 
-    def _report_refused(self, peer: SocketPeer, error: OSError) -> None:
-        """Log a handshake that failed, at most one each REPORT_REFUSED_S."""
+    async def _shake_hands(self, accepted: AcceptedSocket, connection: ServerConnection) -> None:
+        """Complete the handshake of TLS. Raises CertificateError, OSError."""
+        assert self._tls is not None
+        context = await self._tls.context()
+        left_s = max(accepted.silent_at_s - self.now_s(), SHORTEST_S)
+        tls = TlsProtocol(self.loop, connection, context, self._buffer, left_s)
+        await tls.shake_hands(accepted.socket)
+
+    def _drop(self, accepted: AcceptedSocket) -> None:
+        accepted.socket.close()
+        self._counts.release(accepted.host)
+
+    def _report_refused(self, address: str, reason: str) -> None:
+        """Log a connection that was refused, at most one each REPORT_REFUSED_S."""
         now_s = self.now_s()
         if now_s >= self._reported_at_s + REPORT_REFUSED_S:
             self._reported_at_s = now_s
-            why = getattr(error, "reason", None) or error.strerror or error
-            problem = getattr(error, "verify_message", "")  # of the certificate of the caller
-            reason = f"the handshake failed: {why}{f' ({problem})' if problem else ''}"
-            structlog.get_logger().warning("connection_refused", peer=peer.address, reason=reason)
+            structlog.get_logger().warning("connection_refused", peer=address, reason=reason)
 
     def _made(self, peer: SocketPeer, connection: ServerConnection) -> None:
         if self._stopping:
             connection.abort()
         peer.connected(connection.transport)
+        if peer.is_encrypted:
+            self.limits.counts.tls += 1
+        else:
+            self.limits.counts.plaintext += 1
         now_s = self.now_s()
         age_s = self._max_age_s * random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)
         self._connections[connection] = now_s + age_s
@@ -270,3 +326,10 @@ class Http2Listener:
                 next_s = deadline_s
         if next_s != math.inf:
             self.due(next_s)
+
+
+def _cause(error: OSError) -> str:
+    """Return why a handshake of TLS failed."""
+    why = getattr(error, "reason", None) or error.strerror or error
+    problem = getattr(error, "verify_message", "")  # of the certificate of the caller
+    return f"the handshake failed: {why}{f' ({problem})' if problem else ''}"

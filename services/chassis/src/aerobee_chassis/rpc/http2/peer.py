@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property
 
-from aerobee_chassis.rpc.http2.sockets import AcceptedSocket
+from aerobee_chassis.rpc.http2.hello import AcceptedSocket
 
 
 class SocketPeer:
     """The other end of a connection.
 
     Attributes:
-        address: "host:port", or "unix" for a local socket that has no such name.
-        is_encrypted: Whether calls come over TLS, which this server or its relay terminates.
+        address: "host:port".
+        is_encrypted: Whether calls come over TLS.
     """
 
     def __init__(self, accepted: AcceptedSocket) -> None:
         self.address = accepted.address
-        self.is_encrypted = accepted.tls is not None or accepted.is_relayed_tls
+        self.is_encrypted = accepted.is_tls
         self._transport: asyncio.BaseTransport | None = None
 
     def connected(self, transport: asyncio.BaseTransport) -> None:

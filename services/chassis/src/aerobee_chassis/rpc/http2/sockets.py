@@ -1,4 +1,4 @@
-"""Listen on sockets, and accept connections within the limits of a port."""
+"""Listen on sockets, and accept connections."""
 
 from __future__ import annotations
 
@@ -6,46 +6,19 @@ import asyncio
 import errno
 import os
 import socket
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
-from aerobee_chassis.addresses import (
-    is_relayed_tls,
-    join_address,
-    relayed_address,
-    split_address,
-)
-from aerobee_chassis.rpc.connections import AcceptedConnections
+import structlog
 
-BACKLOG = 1_024  # connections that the kernel completes before they are accepted
+from aerobee_chassis.addresses import join_address, split_address
+from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.rpc.http2.hello import plain_host
+
+BACKLOG = 4_096  # connections that the kernel completes before they are accepted
 ACCEPTS_A_TURN = 64
 NO_DESCRIPTOR_PAUSE_S = 1.0
-UNIX = "unix:"
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-Contexts = Callable[[], ssl.SSLContext]
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedSocket:
-    """A new connection.
-
-    Attributes:
-        socket: The socket, which does not block.
-        host: The address of the other end; "" for a local socket.
-        address: "host:port" of the other end, or of the client of a relay; otherwise "unix".
-        is_relayed_tls: Whether the other end is a relay whose client uses TLS.
-        tls: Returns the context for its handshake; None for plaintext.
-    """
-
-    socket: socket.socket
-    host: str
-    address: str
-    is_relayed_tls: bool
-    tls: Contexts | None
 
 
 class ListeningSockets:
@@ -53,90 +26,88 @@ class ListeningSockets:
 
     Args:
         loop: The event loop.
-        counts: Decides which connections are kept.
-        accept: Gets each of these, and releases it in `counts` when it ends.
+        accept: Gets each connection: a socket that does not block, and the host and port of its
+            other end.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        counts: AcceptedConnections,
-        accept: Callable[[AcceptedSocket], None],
+        accept: Callable[[socket.socket, str, int], None],
     ) -> None:
         self._loop = loop
-        self._counts = counts
         self._accept = accept
-        self._sockets: list[tuple[socket.socket, Contexts | None]] = []
-        self._paths: list[str] = []  # of local sockets
+        self._sockets: list[socket.socket] = []
         self._pauses: set[asyncio.TimerHandle] = set()
 
-    def bind(self, target: str, tls: Contexts | None) -> int:
-        """Listen on "host:port" or "unix:PATH". Return the port, 0 for a path. Raises OSError."""
-        if target.startswith(UNIX):
-            path = target.removeprefix(UNIX)
-            self._sockets.append((_bound_to_path(path), tls))
-            self._paths.append(path)
-            return 0
-        host, port = split_address(target)
-        bound: list[socket.socket] = []
-        try:
-            for family, address in _addresses(host):
-                bound.append(_bound(family, address, port))
-                port = bound[0].getsockname()[1]
-        except BaseException:
-            for each in bound:
-                each.close()
-            raise
-        self._sockets += [(each, tls) for each in bound]
-        return port
+    def bind(self, target: str, listeners: Sequence[socket.socket] = ()) -> int:
+        """Listen on "host:port", or on sockets that `listen` returned. Return the port.
+
+        Raises PortInUse.
+        """
+        self._sockets += listeners or listen(*split_address(target))
+        return int(self._sockets[0].getsockname()[1])
 
     def start(self) -> None:
-        for each, tls in self._sockets:
-            self._loop.add_reader(each, self._on_connections, each, tls)
+        for each in self._sockets:
+            self._loop.add_reader(each, self._on_connections, each)
 
     def close(self) -> None:
         """Accept no more connections."""
         for pause in self._pauses:
             pause.cancel()
-        for each, _ in self._sockets:
+        for each in self._sockets:
             self._loop.remove_reader(each)
             each.close()
-        for path in self._paths:
-            with suppress(OSError):
-                Path(path).unlink()
         self._sockets.clear()
-        self._paths.clear()
 
-    def _on_connections(self, listening: socket.socket, tls: Contexts | None) -> None:
+    def _on_connections(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
-                accepted, address = listening.accept()
+                accepted, (host, port, *_) = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTOR:
                     raise
-                self._pause(listening, tls)
+                self._pause(listening, error)
                 return
-            host, end, relayed = _other_end(address)
-            if not self._counts.admit(host):
-                accepted.close()
-                continue
             accepted.setblocking(False)
-            if host:
+            with suppress(OSError):  # the client has hung up
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._accept(AcceptedSocket(accepted, host, end, relayed, tls))
+            self._accept(accepted, plain_host(host), port)
 
-    def _pause(self, listening: socket.socket, tls: Contexts | None) -> None:
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Accept nothing for some time: no descriptor is free."""
+        structlog.get_logger().error("accept_failed", error=os.strerror(error.errno or 0))
         self._loop.remove_reader(listening)
 
         def resume() -> None:
             self._pauses.discard(handle)
-            self._loop.add_reader(listening, self._on_connections, listening, tls)
+            self._loop.add_reader(listening, self._on_connections, listening)
 
         handle = self._loop.call_later(NO_DESCRIPTOR_PAUSE_S, resume)
         self._pauses.add(handle)
+
+
+def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
+    """Open one socket for each address of `host`, all on the same port. Raises PortInUse.
+
+    With `reuse_port`, other processes that also set it may listen on that port. The kernel
+    distributes connections among the processes.
+    """
+    target = join_address(host, port)
+    bound: list[socket.socket] = []
+    try:
+        for family, address in _addresses(host):
+            bound.append(_bound(family, address, port, reuse_port=reuse_port))
+            port = bound[0].getsockname()[1]
+    except OSError as error:
+        for each in bound:
+            each.close()
+        problem = f"cannot listen on {target}: {error.strerror}; choose another"
+        raise PortInUse(problem, target) from None
+    return bound
 
 
 def _addresses(host: str) -> Iterator[tuple[int, str]]:
@@ -152,45 +123,19 @@ def _addresses(host: str) -> Iterator[tuple[int, str]]:
     yield from dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
 
 
-def _bound(family: int, address: str, port: int) -> socket.socket:
+def _bound(family: int, address: str, port: int, *, reuse_port: bool) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         # A restarted server gets its port although old connections are still being closed.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address != "::")
         made.bind((address, port))
-        return _listening(made)
+        made.setblocking(False)
+        made.listen(BACKLOG)
     except BaseException:
         made.close()
         raise
-
-
-def _bound_to_path(path: str) -> socket.socket:
-    """Listen on a path. A socket that a former process has left there is replaced."""
-    with suppress(FileNotFoundError):
-        if Path(path).is_socket():
-            Path(path).unlink()
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        made.bind(path)
-        return _listening(made)
-    except BaseException:
-        made.close()
-        raise
-
-
-def _listening(bound: socket.socket) -> socket.socket:
-    bound.setblocking(False)
-    bound.listen(BACKLOG)
-    return bound
-
-
-def _other_end(address: object) -> tuple[str, str, bool]:
-    """Return `host`, `address` and `is_relayed_tls` of an `AcceptedSocket`."""
-    if isinstance(address, tuple):
-        host = str(address[0]).removeprefix("::ffff:")
-        return host, join_address(host, address[1]), False
-    name = address if isinstance(address, bytes) else str(address).encode()
-    path = os.fsdecode(name.lstrip(bytes(1)))
-    return "", relayed_address(path), is_relayed_tls(path)
+    return made
