@@ -74,6 +74,7 @@ async def test_a_master_restores_its_state_once_a_killed_member_is_back(
     cluster.etcd.restore()
     cluster.etcd.come_back()
     await watch(cluster, 20)
+    assert cluster.elections == 0
     slave.start()
     assert await cluster.settle() is master
     assert cluster.elections == 1
@@ -90,8 +91,12 @@ async def test_an_operator_gives_up_a_member_whose_machine_is_lost(
     cluster.etcd.restore()
     cluster.etcd.come_back()
     await watch(cluster, 20)
+    assert f"replica {slave.number} may have been elected" in (await cluster.status(master)).reason
+    assert cluster.elections == 0
     assert await cluster.promote(master, unclean=True) is None
     await until(lambda: cluster.elections == 1, "the state is at etcd again")
+    await cluster.etcd.change()
+    assert not (await cluster.status(master)).reason
     await client.send("orders", b"acknowledged")
     assert cluster.master is master
 
