@@ -82,6 +82,20 @@ async def test_a_master_restores_its_state_once_a_killed_member_is_back(
 
 
 @simulated(*range(3))
+async def test_a_master_does_not_wait_for_a_store_that_is_lost(cluster: SimulatedCluster) -> None:
+    client, master, (slave, _) = await begun(cluster, STRICT)
+    cluster.etcd.go_away()
+    slave.kill()
+    slave.lose_disk()
+    cluster.etcd.restore()
+    cluster.etcd.come_back()
+    slave.start()
+    assert await cluster.settle() is master
+    assert cluster.elections == 1
+    await client.send("orders", b"acknowledged")
+
+
+@simulated(*range(3))
 async def test_an_operator_gives_up_a_member_whose_machine_is_lost(
     cluster: SimulatedCluster,
 ) -> None:

@@ -625,25 +625,27 @@ class Elections(Member):
     ) -> bool:
         """Return whether no replica of `possible` was elected after `epoch`.
 
-        Raises MayBeReplaced if one of them does not answer. Only the operator can give it up.
+        A replica that answers with another store has lost its disk, so nothing is left of what it
+        may have acknowledged. Raises MayBeReplaced if one of them does not answer. Only the
+        operator can give it up.
         """
-        view = coordinator.view
-        known = {} if view is None else {each.replica: each for each in view.candidacies.values()}
-        others = sorted(possible - {self._roles.own.replica})
-        asked = [each for each in others if each in known]
+        candidacies = {} if coordinator.view is None else coordinator.view.candidacies
+        others = possible - {self._roles.own.replica}
+        known = [candidacies.get(each.replica_id) for each in others]
         answers = await asyncio.gather(
-            *(self.calls.status(known[each].address) for each in asked), return_exceptions=True
+            *(self.calls.status(each.address) for each in known if each is not None),
+            return_exceptions=True,
         )
-        epochs: dict[Replica, int] = {}
+        epochs: dict[int, int] = {}  # by replica id
         for answer in answers:
             if isinstance(answer, ReplicaStatus):
-                epochs[answer.log.replica] = answer.log.epoch
+                epochs[answer.log.replica.replica_id] = answer.log.epoch
             elif not isinstance(answer, MqError):
                 raise answer
         if any(epoch < other and can_reach(other, epoch) for other in epochs.values()):
             return False
-        heard = {each for each in others if epochs.get(each, epoch + 1) <= epoch}
-        self._silent = frozenset(others) - heard - self._given_up
+        heard = {each for each in others if epochs.get(each.replica_id, epoch + 1) <= epoch}
+        self._silent = others - heard - self._given_up
         if self._silent:
             name, number = self._options.broker_name, self._options.broker_id
             silent = ", ".join(str(each.replica_id) for each in sorted(self._silent))

@@ -112,18 +112,18 @@ class MastershipKeeper:
             view = await self._coordinator.changed(view)
 
     async def _keep(self) -> None:
-        is_logged = False
+        logged = ""
         while True:
             self._asked.clear()
             try:
                 current = await (self._news() if self.is_settled else self._write())
             except (CoordinatorAway, CoordinatorDamaged, MayBeReplaced) as error:
-                if not is_logged:
+                if str(error) != logged:
                     structlog.get_logger().warning("mastership_not_written", reason=str(error))
-                is_logged = True
+                logged = str(error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            is_logged = False
+            logged = ""
             if current is None:
                 return
             self._take(current)
