@@ -20,7 +20,10 @@ from aerobee_broker.replication.election.coordinators.coordinator import (
     View,
 )
 from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
-from aerobee_broker.replication.election.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.election.coordinators.mastership_keeper import (
+    MastershipKeeper,
+    MayRestore,
+)
 from aerobee_broker.replication.identity import Replica
 from support.clock.virtual_loop import LoopClock
 from support.etcd.coordinator_contract import candidacy
@@ -28,7 +31,7 @@ from support.etcd.simulated_etcd import Faults, SimulatedEtcd
 
 REPLICAS = 3
 PREFIX = "/aerobee/cluster/broker/"
-MakeKeeper = Callable[[EtcdCoordinator, Mastership], MastershipKeeper]
+MakeKeeper = Callable[[EtcdCoordinator, Mastership, MayRestore], MastershipKeeper]
 
 FAULTS = Faults(
     lost_request=0.05,
@@ -105,7 +108,7 @@ class Process:
 
     async def _serve(self, elected: Mastership) -> None:
         self._model.began(self, elected)
-        keeper = self.keeper = self._model.make_keeper(self._coordinator, elected)
+        keeper = self.keeper = self._model.make_keeper(self._coordinator, elected, loses_no_data)
         self.waited_for = keeper.in_sync
         keeping = asyncio.create_task(keeper.run())
         rng = self._model.rng
@@ -126,6 +129,11 @@ class Process:
             keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
+
+
+async def loses_no_data(_: frozenset[Replica]) -> bool:
+    """Not called: the etcd of this model keeps its data."""
+    raise AssertionError("etcd has lost its data")
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

@@ -255,6 +255,7 @@ class ReplicaProcess:
             address,
             coordinator_reachable=member.coordinator_reachable,
             set_at_coordinator=member.set_at_coordinator,
+            claimed_epoch=member.claimed_epoch,
             waits_because=member.waits_because,
         )
 

@@ -33,7 +33,10 @@ from aerobee_broker.replication.election.coordinators.coordinator import (
     Mastership,
     View,
 )
-from aerobee_broker.replication.election.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.election.coordinators.mastership_keeper import (
+    MastershipKeeper,
+    MayBeReplaced,
+)
 from aerobee_broker.replication.election.enrolling import Enrollment
 from aerobee_broker.replication.election.liveness_probe import refuses
 from aerobee_broker.replication.election.member import Member
@@ -54,6 +57,7 @@ from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.rpc.replica import Promotion, ReplicaCalls
 from aerobee_chassis.background import PeriodicTask, until_one_ends
 from aerobee_chassis.lifecycle import Lifecycle
+from aerobee_wire.epochs import can_reach
 from aerobee_wire.status import Code, MqError
 
 AGAIN_S = 1.0  # seconds after a role could not be taken
@@ -83,6 +87,11 @@ class Elections(Member):
         self._enrollment = Enrollment(roles.own, make_coordinator)
         self._claiming = asyncio.Lock()
         self._won: Mastership | None = None  # won by a promotion; set until the role is taken
+        self._claimed_epoch = 0  # that this replica was elected for; 0 after it has led
+        # Of a master whose state the coordinator has lost: replicas that may have been elected, and
+        # those of them that the operator has given up.
+        self._silent: frozenset[Replica] = frozenset()
+        self._given_up: frozenset[Replica] = frozenset()
         self._address = address
         self._options = roles.own.environment.options
         self._clock = roles.own.environment.clock.real
@@ -105,10 +114,15 @@ class Elections(Member):
         return frozenset() if view is None else view.in_sync_ids(self._roles.own.replica)
 
     @property
+    def claimed_epoch(self) -> int:
+        return self._claimed_epoch
+
+    @property
     def waits_because(self) -> str:
         if self._coordinator is None:
             return self._enrollment.trouble
-        return "" if self._roles.master or self._roles.slave else self._waits_because
+        has_role = self._roles.slave or (self._roles.master and not self._silent)
+        return "" if has_role else self._waits_because
 
     async def start(self) -> None:
         await self._lifecycle.start(PeriodicTask("candidacy", CANDIDACY_S, self._announce))
@@ -366,6 +380,7 @@ class Elections(Member):
             raise self._roles.refusal()
         async with self._promoting:
             if (promotion := self.as_master()) is not None:
+                self._given_up = self._silent if unclean else self._given_up
                 return promotion
             self.check_finished()
             try:
@@ -552,8 +567,31 @@ class Elections(Member):
 
     # ---- master ----
 
-    async def _lead(self, coordinator: Coordinator, mastership: Mastership) -> None:
-        keeper = MastershipKeeper(coordinator, mastership)
+    async def _lead(self, coordinator: Coordinator, won: Mastership) -> None:
+        """Lead in the epoch that was won, until another replica is elected.
+
+        If the coordinator loses its data, the old master asks this replica for its epoch. So this
+        replica reports the epoch first, and then reads whether the coordinator still has it.
+        """
+        self._claimed_epoch = won.epoch
+        try:
+            try:
+                mastership = won.seen_in(await coordinator.read())
+            except (CoordinatorAway, CoordinatorDamaged):
+                self._won = self._won or won
+                raise
+            if mastership is not None and not mastership.is_forgotten:
+                await self._lead_in(coordinator, mastership)
+        finally:
+            self._claimed_epoch = 0
+            self._silent = self._given_up = frozenset()
+
+    async def _lead_in(self, coordinator: Coordinator, mastership: Mastership) -> None:
+        keeper = MastershipKeeper(
+            coordinator,
+            mastership,
+            lambda possible: self._may_restore(coordinator, mastership.epoch, possible),
+        )
         keeping = asyncio.create_task(keeper.run(), name="mastership")
 
         async def ended(role: MasterRole) -> None:
@@ -581,6 +619,43 @@ class Elections(Member):
             await asyncio.wait([keeping])
             if not superseded:
                 await self._resign(coordinator, keeper.mastership)
+
+    async def _may_restore(
+        self, coordinator: Coordinator, epoch: int, possible: frozenset[Replica]
+    ) -> bool:
+        """Return whether no replica of `possible` was elected after `epoch`.
+
+        A replica that answers with another store has lost its disk, so nothing is left of what it
+        may have acknowledged. Raises MayBeReplaced if one of them does not answer. Only the
+        operator can give it up.
+        """
+        candidacies = {} if coordinator.view is None else coordinator.view.candidacies
+        others = possible - {self._roles.own.replica}
+        known = [candidacies.get(each.replica_id) for each in others]
+        answers = await asyncio.gather(
+            *(self.calls.status(each.address) for each in known if each is not None),
+            return_exceptions=True,
+        )
+        epochs: dict[int, int] = {}  # by replica id
+        for answer in answers:
+            if isinstance(answer, ReplicaStatus):
+                epochs[answer.log.replica.replica_id] = answer.log.epoch
+            elif not isinstance(answer, MqError):
+                raise answer
+        if any(epoch < other and can_reach(other, epoch) for other in epochs.values()):
+            return False
+        heard = {each for each in others if epochs.get(each.replica_id, epoch + 1) <= epoch}
+        self._silent = others - heard - self._given_up
+        if self._silent:
+            name, number = self._options.broker_name, self._options.broker_id
+            silent = ", ".join(str(each.replica_id) for each in sorted(self._silent))
+            self._waits_because = (
+                f"etcd has lost the state of this group, and replica {silent} may have been "
+                f"elected: start it; if it is gone for good, aerobee broker promote {name} --to "
+                f"{number} --unclean gives up what only it has"
+            )
+            raise MayBeReplaced(self._waits_because)
+        return True
 
     def _has_gone_back(self, coordinator: Coordinator) -> bool:
         """Return whether the coordinator's state is older than one that a replica has read.

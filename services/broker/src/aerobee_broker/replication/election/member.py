@@ -44,8 +44,16 @@ class Member(Component):
         return frozenset()
 
     @property
+    def claimed_epoch(self) -> int:
+        """Return the epoch that this replica was elected for and does not serve yet, or 0."""
+        return 0
+
+    @property
     def waits_because(self) -> str:
-        """Return why this replica has no role and which action is safe, or "" if it has a role."""
+        """Return what this replica waits for and which action is safe, or "" if it does not wait.
+
+        It waits if it has no role, or if it is a master whose state the coordinator has lost.
+        """
         return ""
 
     async def promote(self, *, unclean: bool) -> Promotion:

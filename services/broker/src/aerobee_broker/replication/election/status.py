@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aerobee_broker.errors import NotServed
 from aerobee_broker.replication.log.status import ReplicaStatus, Role
 from aerobee_broker.replication.role.role_runner import ISOLATED, RoleRunner
@@ -18,9 +20,12 @@ def replica_status(
     *,
     coordinator_reachable: bool | None = None,
     set_at_coordinator: frozenset[int] = frozenset(),
+    claimed_epoch: int = 0,
     waits_because: str = "",
 ) -> ReplicaStatus:
     """Return the status of this replica; `address` is its "host:port".
+
+    `claimed_epoch` is an epoch that it was elected for, and that its log may not have yet; or 0.
 
     Raises NotServed while the store opens.
     """
@@ -33,7 +38,8 @@ def replica_status(
     role, reason = Role.CANDIDATE, store.flush.read_only_reason or waits_because
     if master is not None:
         role = Role.MASTER
-        reason = store.flush.read_only_reason or (ISOLATED if roles.is_isolated else "")
+        isolated = ISOLATED if roles.is_isolated else ""
+        reason = store.flush.read_only_reason or isolated or waits_because
     elif slave is not None:
         role = Role.REFUSED if slave.refusal else Role.SLAVE
         trouble = "" if slave.is_following else slave.trouble
@@ -41,8 +47,9 @@ def replica_status(
         reason = slave.refusal or read_only or store.disk_full_reason or trouble
         if own.is_displaced and not slave.refusal:
             reason = f"{OLDER_COPY} ({reason})" if reason else OLDER_COPY
+    log = own.describe()
     return ReplicaStatus(
-        own.describe(),
+        replace(log, epoch=max(log.epoch, claimed_epoch)),
         address,
         role,
         store.flushed_offset,

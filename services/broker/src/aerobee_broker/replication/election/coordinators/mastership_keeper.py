@@ -3,11 +3,15 @@
 A master acknowledges a message only when certain replicas have it (`InSyncSet`). At every moment,
 these replicas must include the in-sync set at the coordinator. So the master waits for the old set
 and for each wanted set until `settled` returns the set that stays.
+
+If the coordinator has lost the state, the lost data may have had an election. So the keeper writes
+the state back only after `MayRestore` has found that no other replica was elected.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -19,16 +23,28 @@ from aerobee_broker.replication.election.coordinators.coordinator import (
 )
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.log.epochs import Reach
+from aerobee_chassis.background import until_one_ends
 
 RETRY_S = 0.2  # seconds after the coordinator was unreachable
+
+# Return whether the master may write its lost state back: False if another replica was elected.
+# The argument has the replicas that the lost data allowed to be elected. Raises MayBeReplaced.
+MayRestore = Callable[[frozenset[Replica]], Awaitable[bool]]
+
+
+class MayBeReplaced(Exception):
+    """The coordinator has lost the state, and a replica that may have been elected is silent."""
 
 
 class MastershipKeeper:
     """Keep the mastership of one epoch; `run` ends when another replica is elected."""
 
-    def __init__(self, coordinator: Coordinator, mastership: Mastership) -> None:
+    def __init__(
+        self, coordinator: Coordinator, mastership: Mastership, may_restore: MayRestore
+    ) -> None:
         self._coordinator = coordinator
         self._mastership = mastership
+        self._may_restore = may_restore
         self._wanted = mastership.state.in_sync
         self._floor = mastership.state.floor
         # The replicas of all sets whose writes have no answer. One of these sets may be at the
@@ -83,18 +99,31 @@ class MastershipKeeper:
 
         After a cancellation the keeper writes nothing more.
         """
-        is_logged = False
+        await until_one_ends(self._keep(), self._until_superseded())
+
+    async def _until_superseded(self) -> None:
+        """Wait for a view of another election.
+
+        A write that waits for its answer must not hide such a view: if the coordinator then loses
+        its data, no later view shows the election.
+        """
+        view = self._coordinator.view
+        while view is None or self._mastership.seen_in(view) is not None:
+            view = await self._coordinator.changed(view)
+
+    async def _keep(self) -> None:
+        logged = ""
         while True:
             self._asked.clear()
             try:
                 current = await (self._news() if self.is_settled else self._write())
-            except (CoordinatorAway, CoordinatorDamaged) as error:
-                if not is_logged:
+            except (CoordinatorAway, CoordinatorDamaged, MayBeReplaced) as error:
+                if str(error) != logged:
                     structlog.get_logger().warning("mastership_not_written", reason=str(error))
-                is_logged = True
+                logged = str(error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            is_logged = False
+            logged = ""
             if current is None:
                 return
             self._take(current)
@@ -106,6 +135,9 @@ class MastershipKeeper:
         """
         before = self._mastership
         if before.is_forgotten:
+            possible = before.state.in_sync | self._unanswered
+            if not await self._may_restore(possible):
+                return None
             written = await self._coordinator.restore(before)
         elif not before.master_revision:
             written = await self._coordinator.reclaim(before)
@@ -137,8 +169,8 @@ class MastershipKeeper:
     def _take(self, current: Mastership) -> None:
         before = self._mastership
         self._mastership = current
-        if current.revisions != before.revisions:
+        if current.revisions != before.revisions and not current.is_forgotten:
             # Each unanswered write compares with the earlier revisions, so it can no longer be
-            # carried out.
+            # carried out. But the data that the coordinator has lost may have had its set.
             self._unanswered = frozenset()
         self._moved.set()
