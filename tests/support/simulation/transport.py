@@ -54,8 +54,9 @@ class SimulatedTransport:
         return SimulatedChannel(self, target, _own().number)
 
     def _make_listener(
-        self, services: Sequence[Service], run: Run, *_: object, **__: object
+        self, services: Sequence[Service], run: Run, *_: object, tls: object, **__: object
     ) -> SimulatedListener:
+        assert tls is None, "the simulated network has no TLS"
         return SimulatedListener(self, services, run)
 
     # ---- who listens ----
@@ -226,8 +227,8 @@ class SimulatedListener:
             for method in service.methods
         }
 
-    def bind(self, target: str, tls: object = None) -> int:
-        assert tls is None, "the simulated network has no TLS"
+    def bind(self, target: str, listeners: Sequence[object] = ()) -> int:
+        assert not listeners, "the simulated network has no sockets"
         self._address = target
         return int(target.rpartition(":")[2])
 
