@@ -315,6 +315,7 @@ def test_an_option_is_changed_and_taken_back_in_the_browser(page: Page) -> None:
     page.get_by_role("link", name="Configuration").click()
     page.get_by_label("Option contains").fill("fileReserved")
     page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**?key=fileReserved")  # the link is on the page before, too
     page.get_by_role("link", name="Change fileReservedTime").click()
     page.get_by_role("textbox", name="Value").fill("48")
     page.get_by_role("button", name="Change").click()

@@ -11,9 +11,11 @@ from typing import Any, cast
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from aerobee_chassis.clock import real_time
+from aerobee_broker.config import BrokerOptions
+from aerobee_chassis.clock import IN_REAL_TIME, SystemClock, real_time
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.services import Method, Service
+from aerobee_suite import broker_runner
 from aerobee_suite.broker_runner import BrokerRunner
 from aerobee_suite.control.control import Refusals
 from aerobee_suite.control.settlement import Settlement
@@ -70,6 +72,33 @@ def test_an_rpc_that_there_is_not_is_refused(name: str) -> None:
     guarded(refusals)
     with raises_code(Code.INVALID_PARAMETER):
         refusals.refuse(name, Code.FLOW_CONTROL, 1)
+
+
+# ---- test restarts ----
+
+
+async def test_a_broker_that_a_call_restarts_keeps_virtual_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeps_real_time: list[bool] = []
+
+    class App:
+        address = "127.0.0.1:1"
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def start(self) -> None:
+            keeps_real_time.append(IN_REAL_TIME.get())
+
+        async def stop(self) -> None: ...
+
+    monkeypatch.setattr(broker_runner, "BrokerApp", App)
+    runner = BrokerRunner(BrokerOptions(), SystemClock(), tuple)
+    await runner.start("127.0.0.1:2")
+    with real_time():  # as in a call to the name server
+        await runner.stop()
+        await runner.start()
+    assert keeps_real_time == [False, False]
 
 
 # ---- test time travel ----

@@ -5,7 +5,9 @@ Tests may kill and restart it while the other services keep running.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +129,8 @@ class BrokerRunner:
     _app: BrokerApp | None = field(default=None, init=False)
     _disk: MortalDisk = field(default_factory=MortalDisk, init=False)
     _address: str = field(default="", init=False)
+    # Of the first start. A restart comes from a call to the name server, which keeps real time.
+    _context: Context | None = field(default=None, init=False)
 
     @property
     def address(self) -> str:
@@ -153,7 +157,8 @@ class BrokerRunner:
         app = self._app = BrokerApp(
             self.options, clock=self.clock, disk=self._disk, adapt=self.adapt
         )
-        await app.start()
+        self._context = self._context or copy_context()
+        await asyncio.create_task(app.start(), context=self._context.copy())
         self._address = app.address
         self.options = self.options.model_copy(
             update={"listen_port": int(app.address.rpartition(":")[2])}
