@@ -8,7 +8,7 @@ import math
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
@@ -51,6 +51,7 @@ class Channel:
         tls: The context of TLS; None for plaintext.
         server_name: The name that the certificate of the server must have; "" is the host.
         times: The times.
+        now_s: The clock of deadlines and pings, in seconds; by default that of the event loop.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Channel:
         tls: ssl.SSLContext | None = None,
         server_name: str = "",
         times: Times = TIMES,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         host, _, port = address.rpartition(":")
         self._host = host.removeprefix("[").removesuffix("]")
@@ -68,6 +70,7 @@ class Channel:
         self._server_name = server_name or self._host
         self._times = times
         self._loop = asyncio.get_running_loop()
+        self._now_s = now_s or self._loop.time
         self._blocks: dict[str, bytes] = {}
         self._buffer = receive_buffer()
         self._connection: Connection | None = None
@@ -83,7 +86,7 @@ class Channel:
         self, path: str, request: bytes, timeout_s: float | None = None, metadata: Metadata = ()
     ) -> bytes:
         """Call `path` ("/package.Service/Method"), and return the response. Raises CallFailed."""
-        deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
+        deadline_s = math.inf if timeout_s is None else self._now_s() + timeout_s
         repeats: Iterator[float] | None = None
         while True:
             call = UnaryCall(self._loop, deadline_s)
@@ -185,7 +188,7 @@ class Channel:
             connection = await self._connected(deadline_s)
         block = self._blocks.get(path) or self._block(path)
         if deadline_s is not math.inf:
-            left_s = deadline_s - self._loop.time()
+            left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 raise deadline_passed()
             block += _timeout(math.ceil(left_s * 1_000))
@@ -216,11 +219,11 @@ class Channel:
             raise _again(self._closed)
         connecting = self._connecting
         if connecting is None:
-            if self._failure is not None and self._loop.time() < self._retry_at:
+            if self._failure is not None and self._now_s() < self._retry_at:
                 raise _again(self._failure)
             connecting = self._connecting = self._loop.create_task(self._connect())
             connecting.add_done_callback(self._on_connected)
-        timeout_s = None if deadline_s is math.inf else max(0.0, deadline_s - self._loop.time())
+        timeout_s = None if deadline_s is math.inf else max(0.0, deadline_s - self._now_s())
         await asyncio.wait([connecting], timeout=timeout_s)
         if self._closed is not None:
             raise _again(self._closed)
@@ -245,7 +248,7 @@ class Channel:
         elif not isinstance(error, CallFailed):
             error = CallFailed("UNAVAILABLE", _cause(error))
         self._failure = error
-        self._retry_at = self._loop.time() + self._backoff.next_s()
+        self._retry_at = self._now_s() + self._backoff.next_s()
 
     async def _connect(self) -> Connection:
         times = self._times
@@ -253,7 +256,7 @@ class Channel:
             raise CallFailed("UNAVAILABLE", f"the address {self._address!r} has no port")
 
         def make() -> Connection:
-            return Connection(self._loop, times, self._on_closed, self._buffer)
+            return Connection(self._loop, times, self._on_closed, self._buffer, self._now_s)
 
         async with asyncio.timeout(times.connect_s):
             transport, connection = await self._loop.create_connection(

@@ -58,6 +58,7 @@ FRAME_BYTES = 1024 * 1024
 CONNECTION_WINDOW = 64 * 1024 * 1024
 # The server gets credit again when it has used half of a window.
 _LOW_CONNECTION, _LOW_STREAM = CONNECTION_WINDOW // 2, STREAM_WINDOW // 2
+EARLY_S = 0.001  # by which a timer may come too early
 SOONEST_S = 0.01  # between two checks of all deadlines
 # Bytes that wait for a server which sends frames that need answers, and does not read them.
 MAX_REPLY_BYTES = 1024 * 1024
@@ -99,9 +100,11 @@ class Connection(FrameReader):
         times: Times,
         on_closed: Callable[[Connection], None],
         buffer: memoryview,
+        now_s: Callable[[], float],
     ) -> None:
         super().__init__(FRAME_BYTES, buffer)
         self._loop = loop
+        self._now_s = now_s
         self._times = times
         self._on_closed = on_closed
         self.opened: asyncio.Future[None] = loop.create_future()
@@ -194,7 +197,7 @@ class Connection(FrameReader):
             self.accepts = False
         self._calls[stream] = call
         if self._asked_at == math.inf:
-            self._asked_at = self._loop.time()
+            self._asked_at = self._now_s()
             if self._silence is None:
                 self._silence = self._loop.call_later(self._times.silence_s, self._check_silence)
         window = self._initial_window
@@ -275,7 +278,7 @@ class Connection(FrameReader):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._write = self._transport.write
-        self._heard_at = self._loop.time()
+        self._heard_at = self._now_s()
         self._write(OPENING)
         self._keepalive = self._loop.call_later(self._times.keepalive_s, self._check_keepalive)
 
@@ -293,7 +296,7 @@ class Connection(FrameReader):
     def buffer_updated(self, size: int) -> None:
         if self.is_closed:
             return
-        self._heard_at = self._loop.time()
+        self._heard_at = self._now_s()
         self._asked_at = math.inf
         try:
             self._receive(self._buffer[:size])
@@ -437,11 +440,11 @@ class Connection(FrameReader):
         if self._due is not None:
             self._due.cancel()
         self._due_at = max(due_at, self._due_after)
-        self._due = self._loop.call_at(self._due_at, self._check_deadlines)
+        self._due = self._loop.call_later(self._due_at - self._now_s(), self._check_deadlines)
 
     def _check_deadlines(self) -> None:
         """End the calls whose deadlines have passed."""
-        now = max(self._loop.time(), self._due_at)  # the timer may come a little too early
+        now = self._now_s() + EARLY_S
         self._due, self._due_at, self._due_after = None, math.inf, now + SOONEST_S
         next_at = math.inf
         for call in (*self._calls.values(), *self._waiting):
@@ -456,14 +459,14 @@ class Connection(FrameReader):
         """Ping a server that has sent nothing since a call began."""
         self._silence = None
         if self._asked_at != math.inf and self._calls:
-            due_s = self._asked_at + self._times.silence_s - self._loop.time()
+            due_s = self._asked_at + self._times.silence_s - self._now_s()
             if due_s > 0:
                 self._silence = self._loop.call_later(due_s, self._check_silence)
             else:
                 self._ping()
 
     def _check_keepalive(self) -> None:
-        due_s = self._heard_at + self._times.keepalive_s - self._loop.time()
+        due_s = self._heard_at + self._times.keepalive_s - self._now_s()
         if due_s <= 0:
             if self._calls or self._times.pings_idle:
                 self._ping()
@@ -473,13 +476,20 @@ class Connection(FrameReader):
     def _ping(self) -> None:
         if self._answer is None:
             self._write(frames.frame(frames.PING, 0, 0, bytes(8)))
+            due_at = self._now_s() + self._times.ping_timeout_s
             self._answer = self._loop.call_later(
-                self._times.ping_timeout_s, self._check_answer, self._heard_at
+                self._times.ping_timeout_s, self._check_answer, self._heard_at, due_at
             )
 
-    def _check_answer(self, heard_at: float) -> None:
+    def _check_answer(self, heard_at: float, due_at: float) -> None:
+        """Close the connection if the server has sent nothing since `heard_at`, after `due_at`."""
         self._answer = None
-        if self._heard_at <= heard_at:
+        if self._heard_at > heard_at:
+            return
+        left_s = due_at - self._now_s()
+        if left_s > EARLY_S:
+            self._answer = self._loop.call_later(left_s, self._check_answer, heard_at, due_at)
+        else:
             self._abort(CallFailed("UNAVAILABLE", "it does not answer pings"))
 
     # ---- the end ----

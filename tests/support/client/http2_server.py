@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 from aerobee_http2 import frames
@@ -70,12 +71,17 @@ class FakeServer:
     """A connection that is open, unless `opens` is false, and what the client has written."""
 
     def __init__(
-        self, *settings: tuple[int, int], opens: bool = True, times: Times | None = None
+        self,
+        *settings: tuple[int, int],
+        opens: bool = True,
+        times: Times | None = None,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         self.transport = FakeTransport()
         self.ended: list[Connection] = []
+        loop = asyncio.get_running_loop()
         self.client = Connection(
-            asyncio.get_running_loop(), times or Times(), self.ended.append, receive_buffer()
+            loop, times or Times(), self.ended.append, receive_buffer(), now_s or loop.time
         )
         self.client.connection_made(self.transport)
         self.opening = bytes(self.transport.written)

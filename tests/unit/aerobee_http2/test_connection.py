@@ -686,6 +686,25 @@ async def test_each_call_ends_at_its_own_deadline() -> None:
     assert endless.outcome.result() == b"answer"
 
 
+async def test_a_loop_whose_time_is_moved_ends_no_call_too_early() -> None:
+    now_s = 100.0
+    server = FakeServer(now_s=lambda: now_s)
+    loop = asyncio.get_running_loop()
+    calls = [UnaryCall(loop, now_s + timeout_s) for timeout_s in (3, 5)]
+    for call in calls:
+        server.client.begin(call, BLOCK, b"q")
+    await asyncio.sleep(100)  # of the loop
+    assert not any(call.outcome.done() for call in calls) and not server.ended
+    now_s += 4
+    await asyncio.sleep(4)
+    assert [call.outcome.done() for call in calls] == [True, False]
+    await asyncio.sleep(100)  # the ping since has an answer in time, by the clock
+    assert not server.ended
+    now_s += 10
+    await asyncio.sleep(20)
+    assert server.ended, "it does not answer pings"
+
+
 async def test_deadlines_that_are_close_together_pass_together() -> None:
     server = FakeServer()
     calls = [expiring(server, 1 + number / 100_000) for number in range(500)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from time import monotonic
 
 from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
 from aerobee_chassis.rpc.transport import (
@@ -32,7 +33,13 @@ class Http2Channel:
         if tls is not None:
             context = client_context(Pem(tls.authorities, tls.certificate, tls.key, tls.password))
             server_name = tls.server_name
-        self._channel = Channel(target, context, server_name, options.times)
+        self._channel = Channel(
+            target,
+            context,
+            server_name,
+            options.times,
+            monotonic,  # a test may move the loop's time
+        )
         self._max_request_bytes = options.max_request_bytes
         self._calls = 0  # that are running
 
