@@ -57,7 +57,7 @@ async def test_a_master_on_the_wrong_side_of_a_partition_sends_its_clients_away(
         cluster.network.part(old.number, slave.number)
     lose_etcd(cluster, old)
     await asyncio.sleep(20)
-    assert old.epoch_as_master == 1, "nobody has told it"
+    assert old.epoch_as_master == 1, "it has not heard of its successor"
     assert any(slave.epoch_as_master == 2 for slave in slaves)
     client.address = old.address
     with raises_code(Code.SERVICE_NOT_AVAILABLE):
@@ -198,7 +198,7 @@ async def test_when_the_whole_set_is_gone_one_outside_leads_only_where_that_is_a
     await asyncio.sleep(10)  # the slave leaves the set
     for number in range(5):
         await client.send(TOPIC, b"alone %d" % number)
-    await asyncio.sleep(5)  # its end is told at etcd
+    await asyncio.sleep(5)  # until etcd notices its end
     assert master.store is not None and slave.store is not None
     lacks = master.store.end_offset - slave.store.end_offset
     assert lacks > 0

@@ -222,7 +222,7 @@ class Deriver:
             if (
                 queue_offset == queue.next_offset
                 or self._fits(queue, queue_offset, physical_offset)
-                or (records.is_proven(at) and self._begins_anew(queue, queue_offset))
+                or (records.is_proven(at) and self._begins_again(queue, queue_offset))
             ):
                 queue.tail += units[at].tobytes()
                 queue.next_offset = queue_offset + 1
@@ -250,7 +250,7 @@ class Deriver:
         queue.fill_lost(queue_offset, physical_offset)
         return True
 
-    def _begins_anew(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def _begins_again(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Prepare a queue for a whole record that contradicts the list of deleted topics.
 
         Return False if it does not. The list may lack a deletion, because it is an older copy. It

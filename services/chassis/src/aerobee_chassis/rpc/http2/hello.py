@@ -37,7 +37,7 @@ class AcceptedSocket:
         host: The address of the client.
         address: "host:port" of the client.
         is_tls: Whether the client begins with TLS.
-        silent_at_s: The time of the loop until which the client must have begun with HTTP/2.
+        silent_at_s: The time of `Hellos.now_s` at which the client must have begun with HTTP/2.
     """
 
     socket: socket.socket
